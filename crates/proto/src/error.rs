@@ -93,6 +93,9 @@ pub enum WireError {
     /// Message that is not allowed in the current state of the session.
     #[error("unexpected message: {0}")]
     Unexpected(&'static str),
+    /// Source or entry that is not part of the request.
+    #[error("not requested: {0}")]
+    Unrequested(String),
     /// File number that was never announced, or announced twice.
     #[error("file number {0} is unknown or used twice")]
     BadFileId(u64),

@@ -1,8 +1,9 @@
 //! The bankfull protocol without I/O: wire format, block layout, ledgers of both sides, journal.
 //!
 //! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
-//! [`wire`] (messages and frames), [`journal`] (records of a part file), [`plan`] (action for an
-//! announced file), [`send`] and [`receive`] (the ledgers), [`session`] (message order).
+//! [`wire`] (messages and frames), [`journal`] (records of a part file), [`sources`] (what was
+//! requested), [`plan`] (action for an announced file), [`send`] and [`receive`] (the ledgers),
+//! [`session`] (message order).
 //!
 //! Bytes enter and leave through method calls, and time is an argument. Sockets, files, clocks and
 //! threads are refused by the lint table in `clippy.toml`.
@@ -16,4 +17,5 @@ pub mod plan;
 pub mod receive;
 pub mod send;
 pub mod session;
+pub mod sources;
 pub mod wire;

@@ -4,6 +4,7 @@ use super::roots::ReceiveTarget;
 use super::roots::SourceItem;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use bankfull_proto::plan::{self, Destination};
+use bankfull_proto::sources::{SplitPath, split_path};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
@@ -31,26 +32,6 @@ pub(crate) struct ReceiveOptions {
     pub(crate) parent_is_planned: bool,
     /// True if the peer is trusted with set-id bits.
     pub(crate) set_id: bool,
-}
-
-/// A path split into directory and last component.
-pub(crate) struct SplitPath<'p> {
-    dir: &'p [u8],
-    pub(crate) name: Option<&'p OsStr>,
-    pub(crate) must_be_dir: bool,
-}
-
-/// Splits a path before its last component.
-pub(crate) fn split_path(path: &[u8]) -> SplitPath<'_> {
-    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-    let must_be_dir = end < path.len();
-    let bare = &path[..end];
-    let at = bare.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-    let (dir, name) = bare.split_at(at);
-    match name {
-        b"" | b"." | b".." => SplitPath { dir: path, name: None, must_be_dir: true },
-        name => SplitPath { dir, name: Some(OsStr::from_bytes(name)), must_be_dir },
-    }
 }
 
 impl PathRoot {
@@ -101,7 +82,9 @@ impl PathRoot {
             )
         };
         let parts = split_path(&path);
-        let Some(name) = parts.name else { return self.contents_of(&path, &shown).map_err(failed) };
+        let Some(name) = parts.name.map(OsStr::from_bytes) else {
+            return self.contents_of(&path, &shown).map_err(failed);
+        };
         let dir = self.open_dir(parts.dir).map_err(failed)?;
         let stat = dir.stat(name).map_err(failed)?;
         match (parts.must_be_dir, stat.kind) {
@@ -148,7 +131,7 @@ impl PathRoot {
         };
         let destinations = plan::resolve_destination(sources, target, parts.must_be_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
-        let (base, rename) = match (destinations, opened, parts.name) {
+        let (base, rename) = match (destinations, opened, parts.name.map(OsStr::from_bytes)) {
             (Destination::Directory, Ok(dir), _) => (Some(dir), None),
             (Destination::Directory, Err(_), Some(name)) => {
                 (self.make_destination(&parts, name, &shown, options)?, None)
@@ -180,6 +163,7 @@ impl PathRoot {
             checksum,
             dry_run,
             set_id,
+            sources: sources.to_vec(),
             merge_handle: None,
         };
         Ok((target, destinations))

@@ -22,6 +22,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) dry_run: bool,
     /// True if the peer is trusted with set-id bits: over ssh and within a host.
     pub(crate) set_id: bool,
+    /// Sources, the only entries allowed at the top of the destination.
+    pub(crate) sources: Vec<Source>,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
 }

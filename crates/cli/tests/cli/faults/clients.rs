@@ -2,7 +2,8 @@
 //! outside its root, and serves the next client.
 
 use super::super::harness::{
-    Daemon, Peer, Scratch, Wire, entry, journals, litter, open_push, snapshot, write_file,
+    Daemon, Peer, Scratch, Wire, base, below, entry, journals, litter, open_push, open_push_of,
+    snapshot, write_file,
 };
 use super::check_alive;
 use bankfull_proto::blocks::{Layout, Run};
@@ -44,6 +45,16 @@ impl Scene {
         let mut peer = Peer::welcomed(self.daemon.port);
         peer.send(&open_push(false));
         assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+        peer
+    }
+
+    /// Connects a client that sends the contents of a directory into the root.
+    fn pushing_contents(&self) -> Peer {
+        let mut peer = Peer::welcomed(self.daemon.port);
+        let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+        peer.send(&open_push_of(vec![contents], false));
+        assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+        peer.send(&Message::Entries(vec![base()]));
         peer
     }
 
@@ -119,8 +130,8 @@ fn paths_outside_the_root_are_refused() {
                 // This is the destination itself.
                 continue;
             }
-            let mut peer = scene.pushing();
-            peer.send(&Message::Entries(vec![Entry { kind, ..entry(1, name, 0) }]));
+            let mut peer = scene.pushing_contents();
+            peer.send(&Message::Entries(vec![Entry { kind, ..below(2, name, 0) }]));
             peer.expect_refusal(Cause::Protocol, "is not allowed");
         }
     }
@@ -141,10 +152,11 @@ fn paths_outside_the_root_are_refused() {
 #[test]
 fn too_deep_directories_are_refused() {
     let scene = Scene::new(&[]);
-    let mut peer = scene.pushing();
+    let mut peer = scene.pushing_contents();
+    // The base counts as a level.
     let above = MAX_DIRECTORY_DEPTH as u64 + 1;
     let mut dirs =
-        (1..=above).map(|id| Entry { kind: EntryKind::Dir, parent: id - 1, ..entry(id, b"d", 0) });
+        (2..=above).map(|id| Entry { kind: EntryKind::Dir, parent: id - 1, ..entry(id, b"d", 0) });
     while let Some(first) = dirs.next() {
         let batch = std::iter::once(first).chain(dirs.by_ref().take(99)).collect();
         peer.send(&Message::Entries(batch));
@@ -159,8 +171,8 @@ fn part_file_names_are_refused() {
     let scene = Scene::new(&[]);
     let name = b".bankfull-0123456789abcdef.journal";
     for kind in [EntryKind::File, EntryKind::Dir, EntryKind::Symlink] {
-        let mut peer = scene.pushing();
-        peer.send(&Message::Entries(vec![Entry { kind, ..entry(1, name, 0) }]));
+        let mut peer = scene.pushing_contents();
+        peer.send(&Message::Entries(vec![Entry { kind, ..below(2, name, 0) }]));
         let failure = peer.refusal().expect("a reason");
         assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
     }
@@ -171,17 +183,17 @@ fn part_file_names_are_refused() {
 #[test]
 fn symlink_created_first_is_not_followed() {
     let scene = Scene::new(&[]);
-    let mut peer = scene.pushing();
+    let mut peer = scene.pushing_contents();
     let target = b"../outside".to_vec();
-    let link = Entry { kind: EntryKind::Symlink, target, ..entry(1, b"way", 0) };
-    let dir = Entry { kind: EntryKind::Dir, ..entry(2, b"way", 0) };
-    let file = Entry { parent: 2, ..entry(3, b"evil", 4) };
+    let link = Entry { kind: EntryKind::Symlink, target, ..below(2, b"way", 0) };
+    let dir = Entry { kind: EntryKind::Dir, ..below(3, b"way", 0) };
+    let file = Entry { parent: 3, ..entry(4, b"evil", 4) };
     peer.send(&Message::Entries(vec![link, dir, file]));
     let mut refused = false;
     while !refused {
         match peer.receive() {
             Some(Message::Wants(wants)) => {
-                refused = wants.iter().any(|w| w.file == 3 && w.verdict == Verdict::Refused);
+                refused = wants.iter().any(|w| w.file == 4 && w.verdict == Verdict::Refused);
             }
             Some(_) => {}
             None => break,
@@ -478,8 +490,8 @@ fn endless_announcements_use_bounded_memory() {
     // Deep in the tree, a file is in the way of a directory: few bytes cause long messages.
     let deep: std::path::PathBuf = (0..10).map(|_| "d".repeat(200)).collect();
     write_file(&scene.scratch.join("root").join(&deep).join("way"), b"in the way");
-    let mut peer = scene.pushing();
-    let mut parent = 0;
+    let mut peer = scene.pushing_contents();
+    let mut parent = 1;
     let way = deep.iter().map(|name| {
         let name = name.as_encoded_bytes();
         let dir = Entry { kind: EntryKind::Dir, parent, ..entry(parent + 1, name, 0) };

@@ -2,7 +2,8 @@
 //! its destination.
 
 use super::super::harness::{
-    Done, FakeServer, Peer, Scratch, cp, entry, is_over_path, run_for, snapshot, welcome,
+    Done, FakeServer, Peer, Scratch, base, below, cp, entry, is_over_path, run_for, snapshot,
+    welcome,
 };
 use bankfull_proto::blocks::Run;
 use bankfull_proto::wire::control::{
@@ -44,53 +45,103 @@ fn fetch_from(serve: impl Fn(&mut Peer) + Send + Sync + 'static) -> Done {
 fn fetch_entries(entries: Vec<Entry>) -> Done {
     fetch_from(move |peer| {
         peer.send(&opened());
+        peer.send(&Message::Entries(vec![base()]));
         peer.send(&Message::Entries(entries.clone()));
         peer.send(&Message::EntriesEnd(Totals::default()));
     })
 }
 
 fn opened() -> Message {
-    let source = Source { name: Vec::new(), is_dir: true, contents: true };
-    Message::Opened(Opened { sources: vec![source], ..Opened::default() })
+    opened_with(vec![Source { name: Vec::new(), is_dir: true, contents: true }])
+}
+
+fn opened_with(sources: Vec<Source>) -> Message {
+    Message::Opened(Opened { sources, ..Opened::default() })
+}
+
+fn file_source(name: &str) -> Source {
+    Source { name: name.into(), is_dir: false, contents: false }
 }
 
 #[test]
 fn invalid_names_are_refused() {
     for name in [&b".."[..], b"../../evil", b"/etc/evil", b"a/b", b"", b"a\0b"] {
-        fetch_entries(vec![entry(1, name, 10)]).expect(12).says(&["the name", "is not allowed"]);
+        fetch_entries(vec![below(2, name, 10)]).expect(12).says(&["the name", "is not allowed"]);
     }
-    let evil = Source { name: b"../evil".to_vec(), is_dir: false, contents: false };
-    let done = fetch_from(move |peer| {
-        let opened = Opened { sources: vec![evil.clone()], ..Opened::default() };
-        peer.send(&Message::Opened(opened));
-    });
+    let done = fetch_from(|peer| peer.send(&opened_with(vec![file_source("../evil")])));
     done.expect(12).says(&["the name", "is not allowed"]);
 }
 
 #[test]
 fn invalid_tree_is_refused() {
-    let orphan = Entry { parent: 77, ..entry(1, b"orphan", 10) };
+    let orphan = Entry { parent: 77, ..entry(2, b"orphan", 10) };
     fetch_entries(vec![orphan]).expect(12).says(&["77"]);
-    fetch_entries(vec![entry(2, b"a", 1), entry(2, b"b", 1)]).expect(12).says(&["2", "twice"]);
-    fetch_entries(vec![entry(0, b"a", 1)]).expect(12).says(&["0"]);
+    fetch_entries(vec![below(2, b"a", 1), below(2, b"b", 1)]).expect(12).says(&["2", "twice"]);
+    fetch_entries(vec![below(0, b"a", 1)]).expect(12).says(&["0"]);
 }
 
 #[test]
 fn symlink_then_directory_of_its_name_is_not_followed() {
     let outside = Scratch::new();
     let target = outside.path().as_os_str().as_encoded_bytes().to_vec();
-    let link = Entry { kind: EntryKind::Symlink, target, ..entry(1, b"way", 0) };
-    let dir = Entry { kind: EntryKind::Dir, ..entry(2, b"way", 0) };
-    let file = Entry { parent: 2, ..entry(3, b"evil", 0) };
-    let below = Entry { parent: 2, kind: EntryKind::Dir, ..entry(4, b"evil dir", 0) };
+    let link = Entry { kind: EntryKind::Symlink, target, ..below(2, b"way", 0) };
+    let dir = Entry { kind: EntryKind::Dir, ..below(3, b"way", 0) };
+    let file = Entry { parent: 3, ..entry(4, b"evil", 0) };
+    let evil_dir = Entry { parent: 3, kind: EntryKind::Dir, ..entry(5, b"evil dir", 0) };
     let done = fetch_from(move |peer| {
         peer.send(&opened());
-        peer.send(&Message::Entries(vec![link.clone(), dir.clone(), file.clone(), below.clone()]));
+        let entries = vec![base(), link.clone(), dir.clone(), file.clone(), evil_dir.clone()];
+        peer.send(&Message::Entries(entries));
         peer.send(&Message::EntriesEnd(Totals::default()));
         peer.send(&Message::Finish(Default::default()));
     });
     assert_ne!(done.code, Some(0), "{}", done.out);
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+/// Fetches the file `report.pdf` from a server that answers with `sources` and announces `entries`.
+/// Returns the names in the destination.
+fn fetch_report(sources: Vec<Source>, entries: Vec<Entry>) -> (Done, Vec<String>) {
+    let server = FakeServer::greeted(move |peer, _| {
+        peer.send(&welcome(1));
+        peer.receive();
+        peer.send(&opened_with(sources.clone()));
+        peer.send(&Message::Entries(entries.clone()));
+        peer.send(&Message::EntriesEnd(Totals::default()));
+        peer.send(&Message::Finish(Default::default()));
+    });
+    let here = Scratch::new();
+    fs::create_dir(here.join("home")).unwrap();
+    fs::write(here.join("home/.bashrc"), "mine").unwrap();
+    let mut command = cp();
+    command.args(["--accept-new", "--streams", "1", "--state-dir"]).arg(here.join("state"));
+    command.arg(server.url() + "report.pdf").arg(here.join("home"));
+    let done = run_for(&mut command, Duration::from_secs(30));
+    assert_eq!(fs::read_to_string(here.join("home/.bashrc")).unwrap(), "mine");
+    let names = fs::read_dir(here.join("home")).unwrap();
+    (done, names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect())
+}
+
+#[test]
+fn only_requested_sources_are_accepted() {
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    let dir = |id, name| Entry { kind: EntryKind::Dir, ..entry(id, name, 0) };
+    let report = || entry(1, b"report.pdf", 0);
+    for (sources, entries) in [
+        (vec![file_source(".bashrc")], vec![entry(1, b".bashrc", 0)]),
+        (vec![file_source("report.pdf")], vec![entry(1, b".bashrc", 0)]),
+        (vec![file_source("report.pdf")], vec![report(), entry(2, b".bashrc", 0)]),
+        (vec![file_source("report.pdf")], vec![dir(1, b"report.pdf")]),
+        (vec![file_source("report.pdf")], vec![dir(1, b""), below(2, b".bashrc", 0)]),
+        (vec![file_source("report.pdf"), file_source(".bashrc")], vec![report()]),
+        (vec![contents], vec![base(), below(2, b".bashrc", 0)]),
+        (vec![], vec![]),
+    ] {
+        let (done, names) = fetch_report(sources.clone(), entries);
+        done.expect(12).says(&["not requested"]);
+        assert!(!names.iter().any(|name| name.starts_with(".ssh")), "{names:?}");
+        assert_eq!(names.len(), 1, "{sources:?} {names:?}");
+    }
 }
 
 #[test]
@@ -170,7 +221,7 @@ fn malformed_message_is_refused() {
 
 #[test]
 fn oversized_file_is_refused() {
-    let done = fetch_entries(vec![Entry { size: 1 << 62, ..entry(1, b"huge", 1 << 40) }]);
+    let done = fetch_entries(vec![Entry { size: 1 << 62, ..below(2, b"huge", 1 << 40) }]);
     done.expect(12).says(&["is not allowed"]);
 }
 

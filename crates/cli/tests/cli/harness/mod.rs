@@ -23,7 +23,9 @@ pub(crate) use daemon::Daemon;
 pub(crate) use disk::Disk;
 pub(crate) use journals::{journals, litter};
 pub(crate) use many::Many;
-pub(crate) use peer::{FakeServer, Peer, Wire, entry, hello, open_push, welcome};
+pub(crate) use peer::{
+    FakeServer, Peer, Wire, base, below, entry, hello, open_push, open_push_of, welcome,
+};
 pub(crate) use proxy::Proxy;
 pub(crate) use relay::Relay;
 pub(crate) use remote::{connect_remote, is_over_path, remote_address, remote_host, remote_url};

@@ -306,12 +306,21 @@ pub(crate) fn hello(min_version: u16, max_version: u16) -> Message {
     Message::Hello(Hello { min_version, max_version, software: "a test".into(), token: None })
 }
 
-/// Returns the request to send a directory's contents to the root of the daemon.
+/// Names of the files that [`open_push`] requests to send.
+const PUSHED: [&str; 5] = ["f", "g", "small", "late", "huge"];
+
+/// Returns the request to send files to the root of the daemon.
 pub(crate) fn open_push(unencrypted: bool) -> Message {
+    let file = |name: &str| Source { name: name.into(), is_dir: false, contents: false };
+    open_push_of(PUSHED.map(file).into(), unencrypted)
+}
+
+/// Returns the request to send these sources to the root of the daemon.
+pub(crate) fn open_push_of(sources: Vec<Source>, unencrypted: bool) -> Message {
     Message::Open(Open {
         direction: Direction::Push,
         paths: vec![PathBytes(b"".to_vec())],
-        sources: vec![Source { name: Vec::new(), is_dir: true, contents: true }],
+        sources,
         fsync: Fsync::None,
         checksum: false,
         dry_run: false,
@@ -320,6 +329,16 @@ pub(crate) fn open_push(unencrypted: bool) -> Message {
         timeout_ms: 60_000,
         ..Open::default()
     })
+}
+
+/// Returns the announcement of a directory whose contents are sent.
+pub(crate) fn base() -> Entry {
+    Entry { kind: EntryKind::Dir, ..entry(1, b"", 0) }
+}
+
+/// Returns the announcement of a file in that directory.
+pub(crate) fn below(id: u64, name: &[u8], size: u64) -> Entry {
+    Entry { parent: 1, ..entry(id, name, size) }
 }
 
 /// Returns the announcement of a file in the root.

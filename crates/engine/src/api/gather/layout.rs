@@ -3,10 +3,11 @@
 use crate::api::transfer::remote_path;
 use crate::base::error::{Error, ErrorKind, printable};
 use crate::base::location::{DEFAULT_PORT, Location};
-use crate::file_io::path_root::split_path;
 use crate::model::merge_conflicts::Merge;
+use bankfull_proto::sources::split_path;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Layout of several sources at the destination.
@@ -80,7 +81,7 @@ fn component(name: &str) -> String {
 fn own_name(source: &Location) -> Option<OsString> {
     let path = remote_path(source);
     let parts = split_path(&path.0);
-    parts.name.filter(|_| !parts.must_be_dir).map(ToOwned::to_owned)
+    parts.name.filter(|_| !parts.must_be_dir).map(|name| OsStr::from_bytes(name).to_owned())
 }
 
 /// Refuses sources with the same destination.

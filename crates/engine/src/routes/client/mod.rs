@@ -29,6 +29,7 @@ use crate::transport::probe::ProbePort;
 use crate::transport::start_stagger::StartStagger;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::{Bytes, Limit, LossSample};
+use bankfull_proto::sources::check_sources;
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
 };
@@ -496,6 +497,8 @@ fn receive_target(
     events: &dyn EventSink,
 ) -> Result<ReceiveTarget, Error> {
     let (options, context) = (request.options, request.context);
+    // Nothing else may be written, whatever the peer announces.
+    check_sources(&request.remote_paths, sources)?;
     let receive = ReceiveOptions {
         fsync: options.fsync,
         checksum: options.checksum,

@@ -83,6 +83,7 @@ impl<'a> Receiver<'a> {
             placer: Arc::clone(&placer),
             completion: Arc::clone(&completion),
             compare,
+            sources: target.sources,
             merge: target.merge_handle.map(MergeQueue::new),
             checksum,
             dry_run,

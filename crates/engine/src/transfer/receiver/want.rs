@@ -18,9 +18,10 @@ use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::journal::VerifiedBlocks;
 use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::plan::{self, Existing, Plan};
+use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Entry, EntryKind, Failure, FileRuns, Message, Totals, Verdict, Want,
+    Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
 };
 use bankfull_sys::FileKind;
 use std::ffi::OsStr;
@@ -40,6 +41,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) completion: Arc<Completion>,
     /// Files to be compared by content.
     pub(crate) compare: CompareQueue,
+    /// Sources, the only entries allowed at the top of the destination.
+    pub(crate) sources: Vec<Source>,
     /// Announcements, if the session is merged with others.
     pub(crate) merge: Option<MergeQueue>,
     /// Compare files by content instead of size and time.
@@ -50,6 +53,9 @@ pub(crate) struct WantDecider<'a> {
 impl WantDecider<'_> {
     /// Handles an announcement, later if the session is merged with others.
     pub(crate) fn on_announcement(&self, message: Message) -> Result<(), Error> {
+        if let Message::Entries(entries) = &message {
+            entries.iter().try_for_each(|entry| check_root_entry(entry, &self.sources))?;
+        }
         match (message, &self.merge) {
             (message, Some(merge)) => merge.enqueue(message),
             (Message::Entries(entries), None) => self.on_entries(entries)?,

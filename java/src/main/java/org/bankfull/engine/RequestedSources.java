@@ -18,13 +18,21 @@ final class RequestedSources {
                 sources.size() + " sources in answer to " + paths.size() + " paths");
         }
         for (int i = 0; i < sources.size(); i++) {
-            Source source = sources.get(i);
-            String path = new String(paths.get(i), StandardCharsets.ISO_8859_1);
-            String name = new String(source.name, StandardCharsets.ISO_8859_1);
-            if (!source.contents && !name.equals(path.substring(path.lastIndexOf('/') + 1))) {
+            if (!answers(paths.get(i), sources.get(i))) {
                 throw new WireException("a source that was not requested");
             }
         }
+    }
+
+    /** True if a source is the file or directory of a path, or its contents. */
+    private static boolean answers(byte[] path, Source source) {
+        String text = new String(path, StandardCharsets.ISO_8859_1);
+        String name = text.substring(text.lastIndexOf('/') + 1);
+        if (name.isEmpty() || name.equals(".") || name.equals("..")) {
+            return source.contents && source.directory && source.name.length == 0;
+        }
+        return !source.contents
+            && name.equals(new String(source.name, StandardCharsets.ISO_8859_1));
     }
 
     /** True if an entry at the top of the destination is one of the sources. */

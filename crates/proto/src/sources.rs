@@ -1,0 +1,194 @@
+//! The sources of a transfer: what was requested, and which entries may stand at the destination's
+//! top.
+
+use crate::wire::WireError;
+use crate::wire::control::{Entry, EntryKind, PathBytes, Source};
+
+/// A path split into directory and last component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SplitPath<'p> {
+    /// Everything before the last component; the whole path if there is no name.
+    pub dir: &'p [u8],
+    /// Last component; `None` for an empty path, `.`, `..` and `/`.
+    pub name: Option<&'p [u8]>,
+    /// True if the path names a directory: with a trailing slash, or without a name.
+    pub must_be_dir: bool,
+}
+
+/// Splits a path before its last component.
+#[must_use]
+pub fn split_path(path: &[u8]) -> SplitPath<'_> {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let must_be_dir = end < path.len();
+    let bare = &path[..end];
+    let at = bare.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    match bare.split_at(at) {
+        (_, b"" | b"." | b"..") => SplitPath { dir: path, name: None, must_be_dir: true },
+        (dir, name) => SplitPath { dir, name: Some(name), must_be_dir },
+    }
+}
+
+/// Checks that the peer answers each requested path with a source of that name.
+///
+/// # Errors
+/// [`WireError::Unrequested`] names the source, or the number of sources.
+pub fn check_sources(paths: &[PathBytes], sources: &[Source]) -> Result<(), WireError> {
+    if paths.len() != sources.len() {
+        let text = format!("{} sources in answer to {} paths", sources.len(), paths.len());
+        return Err(WireError::Unrequested(text));
+    }
+    for (path, source) in paths.iter().zip(sources) {
+        let is_requested = match split_path(&path.0) {
+            SplitPath { name: Some(name), must_be_dir: false, .. } => {
+                !source.contents && source.name == name
+            }
+            _ => source.contents && source.is_dir && source.name.is_empty(),
+        };
+        if !is_requested {
+            let (source, path) = (printable(&source.name), printable(&path.0));
+            let text = format!("the source {source:?} in answer to {path:?}");
+            return Err(WireError::Unrequested(text));
+        }
+    }
+    Ok(())
+}
+
+/// Checks an announced entry: at the top of the destination, it must be that of a source.
+///
+/// A source that changes while it is read is announced again.
+///
+/// # Errors
+/// [`WireError::Unrequested`] names the entry.
+pub fn check_root_entry(entry: &Entry, sources: &[Source]) -> Result<(), WireError> {
+    let is_dir = entry.kind == EntryKind::Dir;
+    let is_entry_of = |source: &Source| source.name == entry.name && source.is_dir == is_dir;
+    match entry.parent == 0 && !sources.iter().any(is_entry_of) {
+        true => Err(WireError::Unrequested(format!("the entry {:?}", printable(&entry.name)))),
+        false => Ok(()),
+    }
+}
+
+fn printable(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(path: &str) -> (&str, Option<&str>, bool) {
+        let parts = split_path(path.as_bytes());
+        let text = |bytes| std::str::from_utf8(bytes).unwrap();
+        (text(parts.dir), parts.name.map(text), parts.must_be_dir)
+    }
+
+    #[test]
+    fn path_is_split_before_its_last_component() {
+        assert_eq!(split("a/b"), ("a/", Some("b"), false));
+        assert_eq!(split("a/b//"), ("a/", Some("b"), true));
+        assert_eq!(split("/b"), ("/", Some("b"), false));
+        for bare in ["", "/", ".", "a/..", "a/./"] {
+            assert_eq!(split(bare), (bare, None, true));
+        }
+    }
+
+    fn named(name: &str, is_dir: bool) -> Source {
+        Source { name: name.into(), is_dir, contents: false }
+    }
+
+    fn contents() -> Source {
+        Source { name: Vec::new(), is_dir: true, contents: true }
+    }
+
+    fn check(paths: &[&str], sources: &[Source]) -> Result<(), WireError> {
+        let paths: Vec<_> = paths.iter().map(|path| PathBytes(path.as_bytes().to_vec())).collect();
+        check_sources(&paths, sources)
+    }
+
+    #[test]
+    fn sources_must_be_those_requested() {
+        assert_eq!(check(&["x", "d/y"], &[named("x", false), named("y", true)]), Ok(()));
+        for path in ["d/", "", "..", "/"] {
+            assert_eq!(check(&[path], &[contents()]), Ok(()), "{path}");
+        }
+        for (paths, sources) in [
+            (&["report.pdf"][..], &[named(".bashrc", false)][..]),
+            (&["report.pdf"], &[named("report.pdf", false), named(".bashrc", false)]),
+            (&["report.pdf", "b"], &[named("report.pdf", false)]),
+            (&["report.pdf"], &[]),
+            (&["report.pdf"], &[contents()]),
+            (&["report.pdf"], &[Source { contents: true, ..named("report.pdf", true) }]),
+            (&["d/"], &[named("d", true)]),
+            (&["d/"], &[Source { is_dir: false, ..contents() }]),
+            (&["d/"], &[Source { contents: true, ..named("d", true) }]),
+            (&["a", "b"], &[named("b", false), named("a", false)]),
+        ] {
+            let found = check(paths, sources);
+            assert!(matches!(found, Err(WireError::Unrequested(_))), "{paths:?} {sources:?}");
+        }
+    }
+
+    fn source() -> impl Strategy<Value = Source> {
+        prop_oneof![
+            ("[abc]", any::<bool>()).prop_map(|(name, is_dir)| named(&name, is_dir)),
+            Just(contents()),
+            ("[abc]?", any::<bool>(), any::<bool>()).prop_map(|(name, is_dir, contents)| Source {
+                name: name.into(),
+                is_dir,
+                contents
+            }),
+        ]
+    }
+
+    fn blank_entry() -> Entry {
+        Entry {
+            id: 1,
+            parent: 0,
+            name: Vec::new(),
+            kind: EntryKind::File,
+            mode: 0o644,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            size: 0,
+            version: 0,
+            uid: 0,
+            gid: 0,
+            block_bytes: 0,
+            sparse: false,
+            target: Vec::new(),
+        }
+    }
+
+    fn root_entry() -> impl Strategy<Value = Entry> {
+        let kind =
+            prop_oneof![Just(EntryKind::File), Just(EntryKind::Dir), Just(EntryKind::Symlink)];
+        ("[abc]?", kind).prop_map(|(name, kind)| Entry {
+            name: name.into(),
+            kind,
+            parent: 0,
+            ..blank_entry()
+        })
+    }
+
+    proptest! {
+        /// Whatever a peer answers and announces, only requested names appear.
+        #[test]
+        fn admitted_root_entries_are_requested(
+            paths in proptest::collection::vec("[abc]/?|[abc]/[abc]|", 1..4),
+            sources in proptest::collection::vec(source(), 0..4),
+            entries in proptest::collection::vec(root_entry(), 0..8),
+        ) {
+            let bytes = paths.into_iter().map(|path| PathBytes(path.into_bytes()));
+            let paths: Vec<_> = bytes.collect();
+            prop_assume!(check_sources(&paths, &sources).is_ok());
+            for entry in entries.iter().filter(|entry| check_root_entry(entry, &sources).is_ok()) {
+                let is_requested = |path: &PathBytes| match split_path(&path.0) {
+                    SplitPath { name: Some(name), must_be_dir: false, .. } => name == entry.name,
+                    _ => entry.name.is_empty() && entry.kind == EntryKind::Dir,
+                };
+                prop_assert!(paths.iter().any(is_requested), "{entry:?} of {paths:?}");
+            }
+        }
+    }
+}
