@@ -7,6 +7,7 @@ use crate::file_io::path_root::PathRoot;
 use crate::model::options::DEFAULT_TIMEOUT;
 use crate::routes::admission::{Acceptor, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
+use crate::routes::slots::Slots;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::ControlReader;
 use crate::transport::identity::Identity;
@@ -24,9 +25,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
-/// Connections to the data port before pending ones are evicted: all of a session, and some that
-/// open or close.
-const MAX_CONNECTIONS: usize = MAX_STREAMS as usize + 16;
+/// Connections to the data port that have not proved to belong to the session: all of its streams,
+/// and some that open or close.
+const MAX_STRANGERS: usize = MAX_STREAMS as usize + 16;
 
 /// Runs the agent of an ssh session until the client is done. Uses standard input and output.
 /// `bankfull agent` is this function.
@@ -48,7 +49,7 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     let listener = listen()?;
     let address = listener.local_addr().map_err(unusable)?;
     let port = address.port();
-    let acceptor = Acceptor::new(listener).map_err(unusable)?;
+    let acceptor = Acceptor::new(listener, MAX_STRANGERS).map_err(unusable)?;
     let _ = bankfull_sys::raise_open_file_limit();
     // A user who may log in may do anything here, unencrypted data included: ssh authenticates.
     let policy = Policy {
@@ -77,13 +78,15 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         output: Box::new(output),
         wake: Box::new(move || wake.stop()),
         close: Arc::new(|| {}),
-        max_streams: MAX_STREAMS,
+        // One session has all streams.
+        slots: Slots::new(1 + MAX_STREAMS as usize),
         data_port: Some(port),
         data_hosts: own_addresses(),
         fingerprint: Some(identity.fingerprint().0),
         peer: None,
         log: None,
         advice: None,
+        on_authenticated: Box::new(|| {}),
         on_request: Box::new(move |timeout| clock.set_timeout(timeout)),
     };
     control.reader.expect_magic(0)?;
@@ -122,11 +125,6 @@ fn accept(
         // Without a port, data can still go through ssh.
         let Ok(conn) = acceptor.admit() else { return };
         let Some(conn) = conn else { continue };
-        // The oldest pending connections are evicted for later ones, up to a second limit.
-        let is_full = conn.count > MAX_CONNECTIONS;
-        if conn.count > 2 * MAX_CONNECTIONS || is_full && !acceptor.evict_oldest(&conn) {
-            continue;
-        }
         let (sessions, config) = (Arc::clone(sessions), Arc::clone(config));
         // Strangers are not answered; the client detects a failure by itself.
         let attach = move || drop(attach(conn, &sessions, &config));
@@ -142,8 +140,8 @@ fn attach(
     let Preamble::Data(connection) = conn.read_preamble(config, sessions.policy.timeout)? else {
         return Err(Error::new(ErrorKind::Protocol, "an unknown connection to the data port"));
     };
-    let PendingConn { socket, permit, deadline: _visit, .. } = conn;
+    let PendingConn { socket, deadline: _visit, .. } = conn;
     sessions
-        .attach(socket, connection.map(|tls| *tls), &DATA_MAGIC, Box::new(permit))
+        .attach(socket, connection.map(|tls| *tls), &DATA_MAGIC)
         .map_err(|e| Error::network("a data stream failed", &e))
 }

@@ -9,8 +9,9 @@ use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::file_io::path_root::PathRoot;
 use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
-use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Permit, Preamble};
+use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
+use crate::routes::slots::Slots;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, close_when_acked, split};
 use crate::transport::identity::Identity;
@@ -18,9 +19,7 @@ use crate::transport::probe::ProbePort;
 use crate::transport::quic::{IncomingStreams, QuicPort, QuicServer};
 use crate::transport::socket::Socket;
 use crate::transport::tls;
-use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::DATA_MAGIC;
-use bankfull_proto::wire::control::{Cause, Failure};
 use bankfull_proto::wire::probe::PROBE_MAGIC;
 use bankfull_sys::{Dir, ReuseportPair};
 use rustls::{Connection, ServerConfig};
@@ -32,14 +31,6 @@ use std::thread;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// Connections beyond the limit that still receive a refusal before they are closed. (chosen: three
-/// clients that each start 16 data streams while they wait)
-const MAX_BUSY_REPLIES: usize = 64;
-
-/// Time a client waits for a free slot while other connections close. (chosen: the threads of a
-/// session ended by its client exit within an RTT, and within this time also on a busy CPU)
-const CAPACITY_WAIT: Duration = Duration::from_secs(1);
-
 /// Interval at which the thread that accepts QUIC streams checks for the end.
 const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -49,7 +40,8 @@ pub struct Server {
     address: SocketAddr,
     fingerprint: Fingerprint,
     config: Arc<ServerConfig>,
-    max_connections: usize,
+    limits: ConnectionLimits,
+    slots: Arc<Slots>,
     sessions: SessionManager,
     /// Port that accepts QUIC connections, and the streams opened on them.
     quic: Option<Mutex<(QuicPort, IncomingStreams)>>,
@@ -89,9 +81,10 @@ impl Server {
         })?;
         let unusable = |e| Error::local("the listening socket is unusable", &e);
         let address = listener.local_addr().map_err(unusable)?;
-        let acceptor = Acceptor::new(listener).map_err(unusable)?;
         // A failure to raise the limit is not an error.
-        let _ = bankfull_sys::raise_open_file_limit();
+        let open_files = bankfull_sys::raise_open_file_limit().unwrap_or(USUAL_OPEN_FILES);
+        let limits = ConnectionLimits::new(options.max_connections, open_files);
+        let acceptor = Acceptor::new(listener, limits.strangers).map_err(unusable)?;
         let policy = Policy {
             token: options.token,
             read_only: options.read_only,
@@ -104,7 +97,7 @@ impl Server {
         let quic = QuicServer {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
-            connections_max: options.max_connections,
+            connections_max: limits.connections,
             buffer_pool: Arc::clone(&policy.buffer_pool),
             sibling: None,
         };
@@ -117,7 +110,8 @@ impl Server {
             address,
             fingerprint: identity.fingerprint(),
             config,
-            max_connections: options.max_connections,
+            limits,
+            slots: Slots::new(limits.connections),
             sessions: SessionManager::new(PathRoot::Dir(Arc::new(root)), policy, probes),
             quic: quic.map(Mutex::new),
             udp_error,
@@ -170,6 +164,9 @@ impl Server {
                      TCP statistics alone; stop the program that uses the port, or choose another \
                      with --listen"
                 );
+                warn_of_server(events, message);
+            }
+            if let Some(message) = self.limits.warning() {
                 warn_of_server(events, message);
             }
             let finished = Arc::new(AtomicBool::new(false));
@@ -234,8 +231,7 @@ impl Server {
         }
     }
 
-    /// Starts a connection's thread. Without a slot for a refusal, or without a thread, it is
-    /// closed.
+    /// Starts a connection's thread. Without a thread, it is closed.
     fn spawn_handler<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
@@ -244,12 +240,6 @@ impl Server {
     ) {
         let log = PeerLog::new(Arc::clone(&self.log_limiter), conn.peer.ip());
         let peer = &*conn.peer.to_string();
-        if conn.count > self.max_connections + MAX_BUSY_REPLIES {
-            if log.admits() {
-                warn!(peer, "connection dropped: too many beyond --max-connections");
-            }
-            return;
-        }
         let handle = move || self.handle_connection(conn, events);
         if let Err(error) = thread::Builder::new().spawn_scoped(scope, handle)
             && log.admits()
@@ -281,22 +271,16 @@ impl Server {
         events: &dyn EventSink,
     ) -> Result<(), Error> {
         let preamble = conn.read_preamble(&self.config, self.sessions.policy.timeout)?;
-        let PendingConn { mut socket, permit, deadline, .. } = conn;
+        let PendingConn { mut socket, deadline, .. } = conn;
         match preamble {
             Preamble::Closed => {}
             Preamble::Control(connection) => {
-                // One more slot is for a data stream.
-                let position =
-                    permit.wait_for_position(self.max_connections.saturating_sub(1), CAPACITY_WAIT);
-                let capacity = self.max_connections.saturating_sub(position);
                 let tls = connection.map(|tls| *tls);
                 let socket = ClientSocket { socket, tls, peer, log };
-                return self.serve_control(&deadline, socket, capacity, events);
+                return self.serve_control(&deadline, socket, events);
             }
-            // An earlier session has the slots that were promised to this one.
-            Preamble::Data(_) if permit.position() > self.max_connections => {}
             Preamble::Data(connection) => {
-                self.attach(socket, connection.map(|tls| *tls), permit, log, events);
+                self.attach(socket, connection.map(|tls| *tls), log, events);
             }
             Preamble::OtherProtocol => return Err(reject_protocol(&mut socket, peer)),
         }
@@ -307,14 +291,12 @@ impl Server {
         &self,
         socket: Socket,
         connection: Option<Connection>,
-        permit: Permit,
         log: &PeerLog,
         events: &dyn EventSink,
     ) {
         let peer = socket.peer();
-        let attached = self.sessions.attach(socket, connection, &DATA_MAGIC, Box::new(permit));
-        // A stream that arrives too late for its session is not reported.
-        if attached.is_err_and(|e| !is_late(&e)) && log.admits() {
+        let attached = self.sessions.attach(socket, connection, &DATA_MAGIC);
+        if attached.is_err_and(|e| !is_expected(&e)) && log.admits() {
             let peer =
                 peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.to_string());
             let message = format!("a data stream from {peer} belongs to no session: closed it");
@@ -326,7 +308,6 @@ impl Server {
         &self,
         deadline: &GreetingDeadline,
         client: ClientSocket<'_>,
-        capacity: usize,
         events: &dyn EventSink,
     ) -> Result<(), Error> {
         let ClientSocket { socket, tls, peer, log } = client;
@@ -343,26 +324,20 @@ impl Server {
             output,
             wake: Box::new(move || wake.stop_reading()),
             close: Arc::new(move || close_when_acked(&close)),
-            max_streams: u32::try_from(capacity).unwrap_or(u32::MAX).min(MAX_STREAMS),
+            slots: Arc::clone(&self.slots),
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,
             peer: Some(address.ip()),
             log: Some(log.clone()),
             advice: handle.advice(),
+            on_authenticated: Box::new(deadline.on_authenticated()),
             on_request: Box::new(move |timeout| {
                 on_request();
                 handle.set_authenticated();
                 let _ = handle.set_read_timeout(Some(timeout));
             }),
         };
-        if capacity == 0 {
-            let text = "the server has reached its connection limit: try again later, or start it \
-                        with a larger --max-connections";
-            let error = Failure::new(Cause::Busy, text).into();
-            control.refuse_before_handshake(&error);
-            return Err(error);
-        }
         events.event(Event::ClientConnected { peer: peer.to_owned() });
         let result = self.sessions.serve(control, false, events);
         events.event(Event::ClientDone { peer: peer.to_owned(), result });
@@ -396,9 +371,64 @@ fn bind_udp(
     Ok((ProbePort::from_socket(marked)?, QuicPort::server(unmarked, quic)?))
 }
 
-/// True if a data stream arrived after its session, or its client, had ended.
-fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
+/// True if a data stream arrived after its session, or its client, had ended; or without a slot.
+fn is_expected(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, ResourceBusy, UnexpectedEof};
+    matches!(error.kind(), NotFound | UnexpectedEof | ResourceBusy)
+}
+
+/// Descriptors of a process unless its limit says otherwise. (getrlimit(2): the usual soft limit)
+const USUAL_OPEN_FILES: u64 = 1024;
+
+/// Descriptors kept for the port, the log, and the directories and files of sessions. (chosen)
+const RESERVED_OPEN_FILES: u64 = 64;
+
+/// Descriptors of an authenticated connection: 5 for control, 3 for a data stream, and its share of
+/// open files. (counted in /proc/PID/fd)
+const OPEN_FILES_PER_CONNECTION: u64 = 8;
+
+/// Descriptors of a connection that has not authenticated: its socket, and a handle to close it.
+const OPEN_FILES_PER_STRANGER: u64 = 2;
+
+/// Maximum number of connections that have not authenticated. (chosen: the data streams of a few
+/// dozen clients that connect at once; each costs a thread)
+const MAX_STRANGERS: u64 = 512;
+
+/// Limits of a daemon's connections. Strangers have a quarter of the descriptors at most.
+#[derive(Debug, Clone, Copy)]
+struct ConnectionLimits {
+    /// Authenticated connections, control and data together.
+    connections: usize,
+    /// Connections that have not authenticated.
+    strangers: usize,
+    /// Limit of open files, if that lowered the number of connections.
+    open_files: Option<(u64, usize)>,
+}
+
+impl ConnectionLimits {
+    /// Fits `wanted` connections into the limit of open files.
+    fn new(wanted: usize, open_files: u64) -> Self {
+        let usable = open_files.saturating_sub(RESERVED_OPEN_FILES);
+        let strangers = (usable / 4 / OPEN_FILES_PER_STRANGER).clamp(1, MAX_STRANGERS);
+        let left = usable - (strangers * OPEN_FILES_PER_STRANGER).min(usable);
+        let possible = usize::try_from(left / OPEN_FILES_PER_CONNECTION).unwrap_or(usize::MAX);
+        let is_lowered = possible < wanted;
+        Self {
+            connections: wanted.min(possible),
+            strangers: strangers as usize,
+            open_files: is_lowered.then_some((open_files, wanted)),
+        }
+    }
+
+    /// Returns the warning that fewer connections are served than wanted.
+    fn warning(&self) -> Option<String> {
+        let (open_files, wanted) = self.open_files?;
+        Some(format!(
+            "{} connections are served instead of {wanted}: a process may open {open_files} files \
+             here (raise the limit with ulimit -n or LimitNOFILE=)",
+            self.connections
+        ))
+    }
 }
 
 /// Rejects another protocol; HTTP clients get an answer to read.

@@ -18,8 +18,10 @@ pub struct Error {
     cause: Option<Cause>,
     /// True if the peer reported it.
     is_from_peer: bool,
-    /// True if the peer reported a cancellation by its user or its server.
-    is_cancelled_by_peer: bool,
+    /// Cause that the peer reported, if it reported the error.
+    peer_cause: Option<Cause>,
+    /// True if the peer closed the connection before it said anything.
+    is_dropped: bool,
     /// Name and fingerprint of a daemon that is refused because it is unknown.
     unknown_daemon: Option<Box<(String, String)>>,
 }
@@ -54,9 +56,9 @@ impl Error {
     /// An error of a kind, with its one-line message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        let (cause, unknown_daemon) = (None, None);
-        let (is_from_peer, is_cancelled_by_peer) = (false, false);
-        Self { kind, message, cause, is_from_peer, is_cancelled_by_peer, unknown_daemon }
+        let (cause, peer_cause, unknown_daemon) = (None, None, None);
+        let (is_from_peer, is_dropped) = (false, false);
+        Self { kind, message, cause, is_from_peer, peer_cause, is_dropped, unknown_daemon }
     }
 
     /// A daemon whose fingerprint is not known yet.
@@ -90,7 +92,22 @@ impl Error {
     /// True if the user of either side, or the end of a server, caused it.
     pub(crate) fn is_cancellation(&self) -> bool {
         let is_own = self.kind == ErrorKind::Interrupted || self.cause == Some(Cause::Cancelled);
-        is_own || self.is_cancelled_by_peer
+        is_own || self.peer_cause == Some(Cause::Cancelled)
+    }
+
+    /// Returns the error of a peer that closed the connection before it said anything.
+    pub(crate) fn dropped(self) -> Self {
+        Self { is_dropped: true, ..self }
+    }
+
+    /// True if the peer closed the connection before it said anything.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.is_dropped
+    }
+
+    /// True if the peer has no room for this client at present.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.peer_cause == Some(Cause::Busy)
     }
 
     /// True if it is only the loss or the silence of a connection.
@@ -172,8 +189,8 @@ impl Error {
             _ => ErrorKind::Local,
         };
         let text = format!("the peer reported: {}", printable(&failure.text));
-        let is_cancelled_by_peer = failure.cause() == Cause::Cancelled;
-        Self { is_from_peer: true, is_cancelled_by_peer, ..Self::new(kind, text) }
+        let peer_cause = Some(failure.cause());
+        Self { is_from_peer: true, peer_cause, ..Self::new(kind, text) }
     }
 }
 

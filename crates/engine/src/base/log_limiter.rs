@@ -124,7 +124,7 @@ impl Buckets {
 /// Returns the address that represents a peer: its /64 network for IPv6.
 ///
 /// Hosts choose the lower 64 bits. (RFC 4291 §2.5.4)
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 64 << 64).into(),
         v4 => v4,

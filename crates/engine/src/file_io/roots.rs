@@ -29,7 +29,7 @@ pub(crate) struct ReceiveTarget {
 }
 
 /// A resolved source operand.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SourceItem {
     /// Its directory, or the directory itself if only its contents are copied.
     pub(crate) dir: Arc<Dir>,

@@ -1,17 +1,19 @@
-//! Accepting side of a port: counts connections, limits the time of their greeting, and classifies
-//! them by their first bytes. Shared by the daemon's port and the agent's data port, which decide
-//! on limits and answers.
+//! Accepting side of a port: limits the number of strangers and the time of their greeting, and
+//! classifies connections by their first bytes. Shared by the daemon's port and the agent's data
+//! port.
 
 use crate::base::error::{Error, ErrorKind};
+use crate::base::log_limiter::network;
 use crate::base::sync::lock;
 use crate::transport::quic::connection::QuicStream;
 use crate::transport::socket::{Socket, configure};
 use crate::transport::tls;
 use bankfull_proto::wire::attach::{CONTROL_MAGIC, DATA_MAGIC};
 use rustls::{Connection, ServerConfig};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,70 +28,57 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which the accepting thread checks deadlines.
 const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Pause before a retry, until descriptors, memory or connections are free.
+/// Pause before a retry, until descriptors or memory are free.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Minimum interval between warnings that no connection can be accepted. (chosen: a line a minute)
-const SHORTAGE_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum interval between warnings of one kind. (chosen: a line a minute)
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A listening port and its connections.
 pub(crate) struct Acceptor {
     listener: TcpListener,
+    /// Maximum number of strangers, see [`Pending::network`].
+    max_strangers: usize,
     accepted_count: AtomicU64,
-    /// Connections in the order of their arrival.
-    connections: Mutex<BTreeSet<u64>>,
     /// Threads of pending and control connections; those of data streams do not count.
     active_threads: AtomicUsize,
-    /// Connections without a request yet, and their deadlines; the oldest first.
-    pending: Mutex<BTreeMap<u64, (Instant, Socket)>>,
-    /// Time of the last warning about a shortage of descriptors or memory.
-    warned_of_shortage: Mutex<Option<Instant>>,
+    pending: Mutex<PendingTable>,
+    shortage_warning: WarningInterval,
+    crowd_warning: WarningInterval,
+}
+
+/// Connections without a request yet, in the order of their arrival.
+type PendingTable = BTreeMap<u64, Pending>;
+
+/// A connection without a request yet.
+struct Pending {
+    /// Time of its arrival.
+    since: Instant,
+    socket: Socket,
+    /// Network of a stranger, a peer that has not authenticated; `None` for others.
+    network: Option<IpAddr>,
 }
 
 /// An accepted connection that has not authenticated.
 pub(crate) struct PendingConn {
     pub(crate) socket: Socket,
     pub(crate) peer: SocketAddr,
-    /// Number of connections, this one included.
-    pub(crate) count: usize,
-    pub(crate) permit: Permit,
     pub(crate) deadline: GreetingDeadline,
 }
 
-/// Admission slot of a connection; dropping it frees the slot.
-pub(crate) struct Permit {
-    acceptor: Arc<Acceptor>,
-    id: u64,
-}
+/// Time of the last warning of a kind.
+#[derive(Default)]
+struct WarningInterval(Mutex<Option<Instant>>);
 
-impl Permit {
-    /// Number of connections up to this one; later ones do not count.
-    pub(crate) fn position(&self) -> usize {
-        lock(&self.acceptor.connections).range(..=self.id).count()
-    }
-
-    /// Waits until the position is at most `max` or `limit` has passed, and returns it. A waiting
-    /// connection gives up its place to later ones, because sessions were promised slots for their
-    /// data streams.
-    pub(crate) fn wait_for_position(&self, max: usize, limit: Duration) -> usize {
-        let deadline = Instant::now() + limit;
-        loop {
-            let mut connections = lock(&self.acceptor.connections);
-            connections.remove(&self.id);
-            let position = connections.range(..self.id).count() + 1;
-            if position <= max || Instant::now() >= deadline {
-                connections.insert(self.id);
-                return position;
-            }
-            drop(connections);
-            thread::sleep(RETRY_PAUSE);
+impl WarningInterval {
+    /// True if a warning is due, at most once per [`WARNING_INTERVAL`].
+    fn is_due(&self) -> bool {
+        let mut last = lock(&self.0);
+        let is_due = last.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL);
+        if is_due {
+            *last = Some(Instant::now());
         }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        lock(&self.acceptor.connections).remove(&self.id);
+        is_due
     }
 }
 
@@ -101,6 +90,16 @@ pub(crate) struct GreetingDeadline {
 }
 
 impl GreetingDeadline {
+    /// Callback for a proof of the peer's identity: it is no stranger from then on.
+    pub(crate) fn on_authenticated(&self) -> impl FnOnce() + Send + 'static {
+        let (acceptor, id) = (Arc::clone(&self.acceptor), self.id);
+        move || {
+            if let Some(pending) = lock(&acceptor.pending).get_mut(&id) {
+                pending.network = None;
+            }
+        }
+    }
+
     /// Callback for the client's request, which ends the deadline.
     pub(crate) fn on_request(&self) -> impl FnOnce() + Send + 'static {
         let (acceptor, id) = (Arc::clone(&self.acceptor), self.id);
@@ -129,16 +128,18 @@ pub(crate) enum Preamble {
 }
 
 impl Acceptor {
-    /// Starts to accept connections of `listener`.
-    pub(crate) fn new(listener: TcpListener) -> io::Result<Arc<Self>> {
+    /// Starts to accept connections of `listener`, of which at most `max_strangers` have not
+    /// authenticated.
+    pub(crate) fn new(listener: TcpListener, max_strangers: usize) -> io::Result<Arc<Self>> {
         listener.set_nonblocking(true)?;
         Ok(Arc::new(Self {
             listener,
+            max_strangers,
             accepted_count: AtomicU64::new(0),
-            connections: Mutex::default(),
             active_threads: AtomicUsize::new(0),
             pending: Mutex::default(),
-            warned_of_shortage: Mutex::default(),
+            shortage_warning: WarningInterval::default(),
+            crowd_warning: WarningInterval::default(),
         }))
     }
 
@@ -157,21 +158,14 @@ impl Acceptor {
         match accepted {
             Ok((socket, peer, handle)) => Ok(Some(self.track(socket, peer, handle))),
             Err(e) if is_transient(&e) => {
-                self.warn_of_shortage(&e);
+                if self.shortage_warning.is_due() {
+                    let reason = &*crate::base::error::os_message(&e);
+                    warn!(reason, "cannot accept a connection");
+                }
                 thread::sleep(RETRY_PAUSE);
                 Ok(None)
             }
             Err(e) => Err(e),
-        }
-    }
-
-    /// Logs that a connection could not be accepted, now and then.
-    fn warn_of_shortage(&self, error: &io::Error) {
-        let mut warned = lock(&self.warned_of_shortage);
-        if warned.is_none_or(|at: Instant| at.elapsed() >= SHORTAGE_WARNING_INTERVAL) {
-            *warned = Some(Instant::now());
-            let reason = &*crate::base::error::os_message(error);
-            warn!(reason, "cannot accept a connection");
         }
     }
 
@@ -185,52 +179,43 @@ impl Acceptor {
         self.track(Socket::Quic(stream), peer, Socket::Quic(handle))
     }
 
-    /// Counts a connection and starts its deadline.
+    /// Starts the deadline of a connection, and makes room for it among the strangers.
     fn track(self: &Arc<Self>, socket: Socket, peer: SocketAddr, handle: Socket) -> PendingConn {
         let id = self.accepted_count.fetch_add(1, Ordering::SeqCst);
-        let count = {
-            let mut connections = lock(&self.connections);
-            connections.insert(id);
-            connections.len()
-        };
-        self.active_threads.fetch_add(1, Ordering::SeqCst);
-        lock(&self.pending).insert(id, (Instant::now() + GREETING_TIMEOUT, handle));
         // An IPv4 client of an IPv6 socket is shown by its IPv4 address.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let (permit, deadline) = (
-            Permit { acceptor: Arc::clone(self), id },
-            GreetingDeadline { acceptor: Arc::clone(self), id },
-        );
-        PendingConn { socket, peer, count, permit, deadline }
+        self.active_threads.fetch_add(1, Ordering::SeqCst);
+        let since = Instant::now();
+        let evicted = {
+            let mut pending = lock(&self.pending);
+            let network = Some(network(peer.ip()));
+            pending.insert(id, Pending { since, socket: handle, network });
+            evict_stranger(&mut pending, self.max_strangers)
+        };
+        if let Some(Pending { socket, network, .. }) = evicted {
+            socket.shutdown();
+            if self.crowd_warning.is_due() {
+                let network = network.map_or_else(String::new, |network| network.to_string());
+                warn!(network, "connection dropped: too many have not authenticated");
+            }
+        }
+        let deadline = GreetingDeadline { acceptor: Arc::clone(self), id };
+        PendingConn { socket, peer, deadline }
     }
 
     fn close_overdue(&self) {
-        let now = Instant::now();
-        lock(&self.pending).retain(|_, (until, socket)| {
-            let keep = *until > now;
+        lock(&self.pending).retain(|_, pending| {
+            let keep = pending.since.elapsed() < GREETING_TIMEOUT;
             if !keep {
-                socket.shutdown();
+                pending.socket.shutdown();
             }
             keep
         });
     }
 
-    /// Closes the oldest pending connection other than `conn`. False if there is none.
-    pub(crate) fn evict_oldest(&self, conn: &PendingConn) -> bool {
-        let mut pending = lock(&self.pending);
-        let Some(oldest) = pending.first_entry().filter(|e| *e.key() != conn.deadline.id) else {
-            return false;
-        };
-        let (_, socket) = oldest.remove();
-        socket.shutdown();
-        true
-    }
-
     /// Ends reading on all pending connections. Their threads see end of file and may still answer.
     pub(crate) fn stop_reading_pending(&self) {
-        for (_, socket) in lock(&self.pending).values() {
-            socket.stop_reading();
-        }
+        lock(&self.pending).values().for_each(|pending| pending.socket.stop_reading());
     }
 
     /// True if no connection's thread runs.
@@ -294,6 +279,34 @@ impl PendingConn {
     }
 }
 
+/// Age up to which a stranger keeps its place against later ones of its network.
+///
+/// A crowd of clients thus makes progress. (chosen: three round trips of 300 ms, and the CPU)
+const GREETING_GRACE: Duration = Duration::from_secs(2);
+
+/// Removes a stranger if there are more than `max`.
+///
+/// It is the oldest one of the network that has most, or its newest one while all are young. Thus a
+/// crowd from one network closes its own connections, and no other client's.
+fn evict_stranger(pending: &mut PendingTable, max: usize) -> Option<Pending> {
+    let strangers = || pending.iter().filter_map(|(&id, one)| Some((id, one.network?)));
+    if strangers().count() <= max {
+        return None;
+    }
+    // Of each network: the number of strangers, the oldest and the newest of them.
+    let mut networks: HashMap<IpAddr, (usize, u64, u64)> = HashMap::new();
+    for (id, network) in strangers() {
+        let (count, _, newest) = networks.entry(network).or_insert((0, id, id));
+        *count += 1;
+        *newest = id;
+    }
+    let largest = networks.into_values().max_by_key(|&(count, oldest, _)| (count, Reverse(oldest)));
+    let (_, oldest, newest) = largest?;
+    let is_young = |one: &Pending| one.since.elapsed() < GREETING_GRACE;
+    let victim = if pending.get(&oldest).is_some_and(is_young) { newest } else { oldest };
+    pending.remove(&victim)
+}
+
 /// True if a retry may succeed soon: the client is gone, or descriptors are short.
 fn is_transient(error: &io::Error) -> bool {
     const EMFILE: i32 = 24;
@@ -309,10 +322,14 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
 
-    fn acceptor() -> (Arc<Acceptor>, SocketAddr) {
+    fn acceptor_of(max_strangers: usize) -> (Arc<Acceptor>, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        (Acceptor::new(listener).unwrap(), address)
+        (Acceptor::new(listener, max_strangers).unwrap(), address)
+    }
+
+    fn acceptor() -> (Arc<Acceptor>, SocketAddr) {
+        acceptor_of(8)
     }
 
     fn connect(acceptor: &Arc<Acceptor>, address: SocketAddr) -> (TcpStream, PendingConn) {
@@ -326,53 +343,61 @@ mod tests {
         (client, conn)
     }
 
+    fn age_all(acceptor: &Acceptor, age: Duration) {
+        lock(&acceptor.pending).values_mut().for_each(|one| one.since -= age);
+    }
+
     #[test]
-    fn connections_are_counted_until_permit_is_dropped() {
+    fn thread_is_active_until_deadline_is_dropped() {
         let (acceptor, address) = acceptor();
         assert!(acceptor.admit().unwrap().is_none() && acceptor.is_idle());
         let (_a, first) = connect(&acceptor, address);
-        let (_b, second) = connect(&acceptor, address);
-        assert_eq!((first.count, second.count), (1, 2));
-        drop(second);
-        // A data stream keeps its permit after its greeting thread has ended.
-        let PendingConn { permit, deadline, .. } = first;
-        drop(deadline);
+        assert!(!acceptor.is_idle());
+        drop(first.deadline);
         assert!(acceptor.is_idle() && lock(&acceptor.pending).is_empty());
-        let (_c, third) = connect(&acceptor, address);
-        assert_eq!(third.count, 2);
-        drop(permit);
-        assert_eq!(third.permit.position(), 1);
     }
 
     #[test]
-    fn permit_waits_for_earlier_connections_only() {
-        let (acceptor, address) = acceptor();
-        let (_a, first) = connect(&acceptor, address);
-        let (_b, second) = connect(&acceptor, address);
-        let (_c, _third) = connect(&acceptor, address);
-        assert_eq!(
-            second.permit.wait_for_position(1, Duration::ZERO),
-            2,
-            "no connection has closed"
-        );
-        let leaving = thread::spawn(move || {
-            thread::sleep(RETRY_PAUSE);
-            drop(first);
-        });
-        assert_eq!(second.permit.wait_for_position(1, Duration::from_secs(60)), 1);
-        leaving.join().unwrap();
-    }
-
-    #[test]
-    fn eviction_closes_oldest_pending_connection() {
-        let (acceptor, address) = acceptor();
-        let (_active, active) = connect(&acceptor, address);
-        active.deadline.on_request()();
+    fn crowd_evicts_its_oldest_stranger_unless_all_are_young() {
+        let (acceptor, address) = acceptor_of(2);
+        let (mut known_client, known) = connect(&acceptor, address);
+        known.deadline.on_authenticated()();
         let (mut oldest_client, _oldest) = connect(&acceptor, address);
-        let (_late, late) = connect(&acceptor, address);
-        assert!(acceptor.evict_oldest(&late));
+        let _second = connect(&acceptor, address);
+        let (mut newest_client, _newest) = connect(&acceptor, address);
+        assert_eq!(newest_client.read(&mut [0]).unwrap(), 0, "it was closed");
+        age_all(&acceptor, GREETING_GRACE);
+        let _late = connect(&acceptor, address);
         assert_eq!(oldest_client.read(&mut [0]).unwrap(), 0, "it was closed");
-        assert!(!acceptor.evict_oldest(&late), "no other is pending");
+        known_client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(known_client.read(&mut [0]).is_err(), "it is open");
+    }
+
+    #[test]
+    fn stranger_of_small_network_survives_a_crowd() {
+        let socket = || Socket::Unix(std::os::unix::net::UnixStream::pair().unwrap().0);
+        let (mut pending, since) = (PendingTable::new(), Instant::now() - GREETING_GRACE);
+        let mut add = |id: u64, address: &str| {
+            let network = Some(network(address.parse().unwrap()));
+            pending.insert(id, Pending { since, socket: socket(), network });
+            let before: Vec<u64> = pending.keys().copied().collect();
+            let evicted = evict_stranger(&mut pending, 4);
+            let is_gone = |id: &u64| !pending.contains_key(id);
+            assert_eq!(evicted.is_some(), before.iter().any(is_gone));
+            before.into_iter().find(is_gone)
+        };
+        for (id, address) in ["192.0.2.1", "2001:db8::1", "2001:db8::2"].into_iter().enumerate() {
+            assert_eq!(add(id as u64, address), None);
+        }
+        assert_eq!(add(3, "2001:db8::3:1"), None);
+        // The /64 network has most, whatever its hosts are called.
+        assert_eq!(add(4, "2001:db8::4"), Some(1));
+        assert_eq!(add(5, "2001:db8:0:1::1"), Some(2));
+        assert_eq!(add(6, "2001:db8:0:1::2"), Some(3));
+        for id in 7..100 {
+            let evicted = add(id, "2001:db8:0:1::3");
+            assert!(evicted.is_some_and(|id| id > 3), "{evicted:?}");
+        }
     }
 
     #[test]
@@ -394,7 +419,7 @@ mod tests {
     fn pending_connection_overdue_is_closed() {
         let (acceptor, address) = acceptor();
         let (mut client, conn) = connect(&acceptor, address);
-        lock(&acceptor.pending).values_mut().for_each(|(until, _)| *until = Instant::now());
+        age_all(&acceptor, GREETING_TIMEOUT);
         assert!(acceptor.admit().unwrap().is_none());
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
         drop(conn);

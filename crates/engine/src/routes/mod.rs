@@ -4,3 +4,4 @@ pub(crate) mod admission;
 pub(crate) mod client;
 pub(crate) mod local;
 pub(crate) mod session_manager;
+pub(crate) mod slots;

@@ -2,6 +2,7 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
+use super::slots::{SessionSlots, Slots};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Progress, Summary};
@@ -18,7 +19,7 @@ use crate::session::interface_sharing::InterfaceSharing;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, Outbox, write_now};
-use crate::transport::data_stream::{BoxedPermit, DataStream, Unattached, read_attach};
+use crate::transport::data_stream::{DataStream, Unattached, read_attach};
 use crate::transport::probe::ProbePort;
 use crate::transport::socket::Socket;
 use crate::transport::start_stagger::StartStagger;
@@ -27,6 +28,7 @@ use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
+use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
@@ -57,7 +59,7 @@ struct JoinableSession {
     version: u16,
     key: [u8; 32],
     is_unencrypted: bool,
-    max_streams: u32,
+    slots: Arc<SessionSlots>,
     nonces: HashSet<[u8; 32]>,
     /// Stream numbers used so far; each is unique.
     numbers: HashSet<u32>,
@@ -78,6 +80,10 @@ pub(crate) struct SessionManager {
     recently_ended: Mutex<VecDeque<[u8; 16]>>,
 }
 
+/// Time that a client waits for slots before it learns that the daemon is busy. (chosen: well below
+/// a client's time-out; a waiting client keeps its place, one that tries again does not)
+const SLOT_WAIT: Duration = Duration::from_secs(3);
+
 /// Ended sessions that are kept. (chosen: as many as may end within an RTT)
 const MAX_ENDED_SESSIONS: usize = 64;
 
@@ -91,6 +97,7 @@ struct Negotiated {
 /// Session that is about to run.
 struct SessionSetup {
     welcome: Welcome,
+    slots: Arc<SessionSlots>,
     negotiated: Negotiated,
     tunnelled: bool,
     started: Instant,
@@ -102,8 +109,8 @@ pub(crate) struct ControlConn {
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) wake: Box<dyn Fn() + Send>,
     pub(crate) close: CloseFn,
-    /// Maximum number of data streams.
-    pub(crate) max_streams: u32,
+    /// Slots that the session's connections need.
+    pub(crate) slots: Arc<Slots>,
     /// Data port of an agent.
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
@@ -114,6 +121,8 @@ pub(crate) struct ControlConn {
     pub(crate) log: Option<PeerLog>,
     /// Hints for the administrator about the socket of this connection.
     pub(crate) advice: Option<BufferAdvice>,
+    /// Callback for the client's valid token.
+    pub(crate) on_authenticated: Box<dyn FnOnce() + Send>,
     /// Callback for the authenticated client's request, with the timeout that applies from then on.
     pub(crate) on_request: Box<dyn FnOnce(Duration) + Send>,
 }
@@ -125,14 +134,6 @@ impl ControlConn {
 
     fn write_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
         write_now(&mut *self.output, bytes, self.reader.peer())
-    }
-
-    /// Refuses a client that has not had its handshake.
-    pub(crate) fn refuse_before_handshake(mut self, error: &Error) {
-        let _ = self.write_raw(&control::MAGIC);
-        // Closing with unread bytes would reset the connection and lose the reason.
-        let _ = self.reader.next();
-        self.refuse(error);
     }
 
     /// Sends the client the reason why there is no session.
@@ -177,7 +178,7 @@ impl SessionManager {
         let (mut subject, mut progress) = (None, Progress::default());
         let log = conn.log.clone();
         let result = match self.prepare(&mut conn, &mut subject) {
-            Ok((welcome, negotiated)) => {
+            Ok((welcome, slots, negotiated)) => {
                 let events: &dyn EventSink = match &log {
                     Some(log) => &EventLog::of_peer(events, log.clone()),
                     None => &EventLog::new(events),
@@ -185,7 +186,7 @@ impl SessionManager {
                 if log.as_ref().is_none_or(PeerLog::admits) {
                     subject.iter().for_each(Subject::log_start);
                 }
-                let session = SessionSetup { welcome, negotiated, tunnelled, started };
+                let session = SessionSetup { welcome, slots, negotiated, tunnelled, started };
                 self.run(conn, session, events, &mut progress)
             }
             Err(error) => {
@@ -208,18 +209,18 @@ impl SessionManager {
         &self,
         conn: &mut ControlConn,
         subject: &mut Option<Subject>,
-    ) -> Result<(Welcome, Negotiated), Error> {
-        let welcome = self.handshake(conn)?;
+    ) -> Result<(Welcome, Arc<SessionSlots>, Negotiated), Error> {
+        let (welcome, slots) = self.handshake(conn)?;
         enter_session(&welcome.session);
         conn.log.iter().for_each(PeerLog::set_authenticated);
         let Message::Open(open) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no request").into());
         };
         *subject = Some(subject_of(&open));
-        Ok((welcome, self.negotiate(conn, open)?))
+        Ok((welcome, slots, self.negotiate(conn, open)?))
     }
 
-    fn handshake(&self, conn: &mut ControlConn) -> Result<Welcome, Error> {
+    fn handshake(&self, conn: &mut ControlConn) -> Result<(Welcome, Arc<SessionSlots>), Error> {
         conn.write_raw(&control::MAGIC)?;
         let Message::Hello(hello) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no hello").into());
@@ -227,10 +228,13 @@ impl SessionManager {
         let version = common_version(hello.min_version, hello.max_version)?;
         self.check_token(&hello)?;
         conn.reader.set_authenticated();
+        std::mem::replace(&mut conn.on_authenticated, Box::new(|| {}))();
+        let slots = conn.slots.reserve(SLOT_WAIT).ok_or_else(busy)?;
+        let max_streams = u32::try_from(slots.max_streams()).unwrap_or(u32::MAX).min(MAX_STREAMS);
         let mut welcome = Welcome {
             version,
             software: software(),
-            max_streams: conn.max_streams,
+            max_streams,
             unencrypted_allowed: self.policy.unencrypted_allowed,
             data_port: conn.data_port,
             data_hosts: std::mem::take(&mut conn.data_hosts),
@@ -244,7 +248,7 @@ impl SessionManager {
         random(&mut welcome.session)?;
         random(&mut welcome.session_key)?;
         conn.write(&Message::Welcome(welcome.clone()))?;
-        Ok(welcome)
+        Ok((welcome, slots))
     }
 
     /// Reads a message of a client without a session; fails if the server is shutting down.
@@ -350,7 +354,7 @@ impl SessionManager {
         events: &dyn EventSink,
         progress: &mut Progress,
     ) -> Result<Summary, Error> {
-        let SessionSetup { welcome, negotiated, tunnelled, started } = session;
+        let SessionSetup { welcome, slots, negotiated, tunnelled, started } = session;
         let is_autotuned = is_autotuned(&negotiated.open);
         let mut session = self.session(&negotiated, &welcome, tunnelled)?;
         session.advice = Mutex::new(conn.advice.take());
@@ -364,7 +368,7 @@ impl SessionManager {
             version: welcome.version,
             key: welcome.session_key,
             is_unencrypted: negotiated.open.unencrypted,
-            max_streams: welcome.max_streams,
+            slots,
             nonces: HashSet::new(),
             numbers: HashSet::new(),
             accepted: accepted.clone(),
@@ -452,20 +456,20 @@ impl SessionManager {
     }
 
     /// Attaches a data stream, whose magic has been read, to its session. A peer that fails to
-    /// prove membership is not answered. `NotFound` when the session has ended.
+    /// prove membership is not answered. `NotFound` when the session has ended, `ResourceBusy`
+    /// without a slot.
     pub(crate) fn attach(
         &self,
         socket: Socket,
         tls: Option<Connection>,
         magic: &[u8; 8],
-        permit: BoxedPermit,
     ) -> io::Result<()> {
         let encrypted = tls.is_some() || socket.is_encrypted();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
         let late = || io::Error::from(io::ErrorKind::NotFound);
         let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
-        let (key, accepted) = {
+        let (key, slot, accepted) = {
             let mut sessions = lock(&self.sessions);
             let entry = sessions.get_mut(&attach.session).ok_or_else(|| {
                 let is_late = lock(&self.recently_ended).contains(&attach.session);
@@ -479,16 +483,25 @@ impl SessionManager {
             {
                 return Err(refused());
             }
-            let running = entry.session.stream_count();
-            if running >= entry.max_streams as usize || !entry.numbers.insert(attach.stream) {
+            if !entry.numbers.insert(attach.stream) {
                 return Err(refused());
             }
-            (entry.key, entry.accepted.clone())
+            let running = entry.session.stream_count();
+            let slot = entry.slots.attach().filter(|_| running < MAX_STREAMS as usize);
+            let slot = slot.ok_or(io::ErrorKind::ResourceBusy)?;
+            (entry.key, slot, entry.accepted.clone())
         };
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
-        stream.set_permit(permit);
+        stream.set_permit(Box::new(slot));
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
+}
+
+/// Error of a client that gets no slots.
+fn busy() -> Error {
+    let text = "the server has reached its connection limit: try again later, or start it with a \
+                larger --max-connections";
+    Failure::new(Cause::Busy, text).into()
 }
 
 /// Describes a client's request for the log.

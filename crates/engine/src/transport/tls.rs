@@ -178,8 +178,9 @@ fn connect_error(peer: &str, error: &io::Error) -> Error {
         None if error.kind() == io::ErrorKind::UnexpectedEof => Error::new(
             ErrorKind::Protocol,
             format!("{peer} closed the connection during the handshake: is it a bankfull server?"),
-        ),
-        None => Error::network(format!("the connection to {peer} failed"), error),
+        )
+        .dropped(),
+        None => Error::network(format!("the connection to {peer} failed"), error).dropped(),
     }
 }
 

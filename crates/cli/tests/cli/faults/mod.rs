@@ -3,13 +3,14 @@
 //!
 //! [`operands`]: missing or unsuitable operands. [`files`]: single files that fail while others are
 //! copied. [`trust`]: tokens, fingerprints, limits. [`foreign_peers`]: peers that do not speak
-//! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`digests`]: file
-//! digests. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C before a session. [`outstanding`]:
-//! limits of outstanding files. [`threads`]: thread shortage. Interruptions of a running copy are
-//! in `resume`.
+//! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`crowds`]: many clients
+//! and strangers. [`digests`]: file digests. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C
+//! before a session. [`outstanding`]: limits of outstanding files. [`threads`]: thread shortage.
+//! Interruptions of a running copy are in `resume`.
 
 mod clients;
 mod credit;
+mod crowds;
 mod digests;
 mod files;
 mod foreign_peers;

@@ -133,20 +133,6 @@ fn unencrypted_data_needs_permission_of_the_daemon() {
 }
 
 #[test]
-fn full_daemon_refuses_until_clients_leave() {
-    let (root, here) = (Scratch::new(), Scratch::new());
-    write_file(&here.join("file"), b"file");
-    let mut daemon = Daemon::start(root.path(), &["--max-connections", "3"]);
-    let others = [Peer::welcomed(daemon.port), Peer::welcomed(daemon.port)];
-    let mut command = daemon.cp();
-    command.args(["--streams", "1"]).arg(here.join("file")).arg(daemon.url("file"));
-    run(&mut command).expect(5).says(&["has reached its connection limit", "try again later"]);
-    drop(others);
-    wait_until("the other clients are gone", || daemon.clients_done() >= 3);
-    check_alive(&mut daemon);
-}
-
-#[test]
 fn sequential_copies_reuse_connections_of_the_limit() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");

@@ -1,5 +1,6 @@
 //! Connection to a daemon: transport, fingerprint check, token.
 
+use super::busy_retry::BusyRetry;
 use super::connector::Connector;
 use super::dial::{CONNECT_TIMEOUT, Dialer, PendingDials, QuicDialer};
 use super::{Handshaken, Peer, Request, run};
@@ -8,12 +9,14 @@ use crate::base::error::{Error, ErrorKind, lowercase_first, reachability_hint};
 use crate::base::event::{Event, EventSink, Route, Summary};
 use crate::model::options::{DaemonOptions, Fingerprint, Transport, default_state_dir};
 use crate::model::path_cache::LossRecord;
+use crate::model::transfer_options::TransferOptions;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, RERUN_HINT, close_when_acked, split};
 use crate::transport::known_hosts::KnownHosts;
 use crate::transport::quic::QuicPort;
 use crate::transport::socket::{Socket, configure, tcp_rtt};
 use crate::transport::tls;
+use bankfull_proto::wire::control::Welcome;
 use rustls::Connection;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -78,50 +81,113 @@ pub(crate) fn transfer(
     let buffer_pool = Arc::clone(&request.context.buffer_pool);
     let target =
         DaemonTarget { host: host.to_owned(), port, name: name.clone(), timeout, buffer_pool };
-    let encryption = request.options.encryption;
     let transport = match request.options.daemon.transport {
         // Gather rounds need credit, which QUIC does not use.
         Transport::Auto if request.context.barrier_party.is_some() => Transport::Tcp,
         transport => transport,
     };
-    let streams = request.streams();
-    let prefers_quic = request.earlier.loss.is_some_and(LossRecord::prefers_quic);
-    let connect_any = move || {
-        let all = addresses(&target)?;
-        match transport {
-            Transport::Tcp => connect_tcp(&target, &all, target.timeout, encryption, streams),
-            Transport::Quic => connect_quic(&target, &all, target.timeout, &streams),
-            Transport::Auto => connect_auto(&target, &all, encryption, prefers_quic, streams),
+    let admitted = admit_with_retry(&target, transport, &request, events, cancel)?;
+    let Admitted { options, peer, connector, welcome, rtt, request_sent, port, is_fallback } =
+        admitted;
+    let mut earlier = request.earlier;
+    if is_fallback {
+        earlier.loss = earlier.loss.map(LossRecord::with_quic_failure);
+    }
+    let request = Request { options: &options, earlier, ..request };
+    let advice = port.map(|port| port.advice());
+    let handshaken = Handshaken { peer, welcome, rtt, request_sent };
+    let result = run(handshaken, connector, request, events, cancel, started);
+    if let Some(message) = advice.and_then(|mut advice| advice.next_advice()) {
+        events.event(Event::Warning { message });
+    }
+    result
+}
+
+/// A daemon that has admitted this client.
+struct Admitted {
+    /// The options of the transfer, with the transport in use.
+    options: TransferOptions,
+    peer: Peer,
+    connector: Connector,
+    welcome: Welcome,
+    rtt: Option<Duration>,
+    /// True if the request was sent with the handshake.
+    request_sent: bool,
+    port: Option<Arc<QuicPort>>,
+    /// True if QUIC was tried first and failed.
+    is_fallback: bool,
+}
+
+/// Connects until the daemon admits this client, or the time-out has passed.
+fn admit_with_retry(
+    target: &DaemonTarget,
+    transport: Transport,
+    request: &Request<'_>,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<Admitted, Error> {
+    let mut retry = BusyRetry::new(target.timeout, is_known(target, &request.options.daemon));
+    loop {
+        let admitted = admit(target, transport, request, retry.is_first(), events, cancel);
+        let Some(error) = admitted.as_ref().err().filter(|error| retry.is_allowed(error)) else {
+            return admitted;
+        };
+        if retry.is_first() {
+            let seconds = target.timeout.as_secs_f64();
+            let message = format!("{error} (trying again for up to {seconds} s)");
+            events.event(Event::Warning { message });
         }
-    };
-    let conn = cancel.run_cancellable(connect_any)?;
-    let advice = conn.port.as_ref().map(|port| port.advice());
+        let pause = retry.next_pause();
+        cancel.run_cancellable(move || {
+            std::thread::sleep(pause);
+            Ok(())
+        })?;
+    }
+}
+
+/// Connects once, checks the fingerprint, and exchanges the handshake.
+///
+/// The data streams start to connect at the same time, unless the daemon was busy before.
+fn admit(
+    target: &DaemonTarget,
+    transport: Transport,
+    request: &Request<'_>,
+    is_first: bool,
+    events: &dyn EventSink,
+    cancel: &Cancel,
+) -> Result<Admitted, Error> {
+    let encryption = request.options.encryption;
+    let count = request.streams();
+    let streams = move |rtt| if is_first { count(rtt) } else { 0 };
+    let prefers_quic = request.earlier.loss.is_some_and(LossRecord::prefers_quic);
+    let owned = target.clone();
+    let conn = cancel.run_cancellable(move || {
+        let all = addresses(&owned)?;
+        match transport {
+            Transport::Tcp => connect_tcp(&owned, &all, owned.timeout, encryption, streams),
+            Transport::Quic => connect_quic(&owned, &all, owned.timeout, &streams),
+            Transport::Auto => connect_auto(&owned, &all, encryption, prefers_quic, streams),
+        }
+    })?;
     let warn = |message| events.event(Event::Warning { message });
     conn.fallback_warning(transport, prefers_quic).into_iter().for_each(warn);
-    let DaemonConn { socket, tls, fingerprint, rtt, dialer, pending, quic_error, .. } = conn;
-    let mut request = request;
-    if quic_error.is_some() {
-        request.earlier.loss = request.earlier.loss.map(LossRecord::with_quic_failure);
-    }
+    let DaemonConn { socket, tls, fingerprint, rtt, dialer, pending, port, quic_error } = conn;
     let mut options = request.options.clone();
     options.daemon.transport = if tls.is_some() { Transport::Tcp } else { Transport::Quic };
-    let request = Request { options: &options, ..request };
-    if let Some(file) = verify_fingerprint(&name, fingerprint, &request.options.daemon)? {
+    let name = &target.name;
+    if let Some(file) = verify_fingerprint(name, fingerprint, &options.daemon)? {
         let file = file.display();
         warn(format!("trusting {name} with fingerprint {fingerprint} from now on ({file})"));
     }
     let is_encrypted = encryption || socket.is_encrypted();
-    let peer = control_peer(socket, tls, &name)?;
-    let (token, open) = (request.token.clone(), request.open(request.streams()(rtt)));
+    let peer = control_peer(socket, tls, name)?;
+    let actual = Request { options: &options, ..request.clone() };
+    let (token, open) = (actual.token.clone(), actual.open(actual.streams()(rtt)));
     let (peer, (welcome, request_sent)) =
         peer.run_cancellable(cancel, move |peer| peer.handshake_and_open(token, &open))?;
     let connector = Connector::new(dialer, pending, is_encrypted.then_some(fingerprint), &welcome);
-    let handshaken = Handshaken { peer, welcome, rtt, request_sent };
-    let result = run(handshaken, connector, request, events, cancel, started);
-    if let Some(message) = advice.and_then(|mut advice| advice.next_advice()) {
-        warn(message);
-    }
-    result
+    let is_fallback = quic_error.is_some();
+    Ok(Admitted { options, peer, connector, welcome, rtt, request_sent, port, is_fallback })
 }
 
 /// Returns the peer at the other end of a control connection.
@@ -327,6 +393,12 @@ fn verify_fingerprint(
         ));
     }
     KnownHosts::new(state_dir(options)?).check(name, fingerprint, options.accept_new)
+}
+
+/// True if the fingerprint of the daemon is known.
+fn is_known(target: &DaemonTarget, options: &DaemonOptions) -> bool {
+    let find = |dir| KnownHosts::new(dir).find(&target.name);
+    options.fingerprint.is_some() || state_dir(options).and_then(find).is_ok_and(|f| f.is_some())
 }
 
 fn state_dir(options: &DaemonOptions) -> Result<PathBuf, Error> {

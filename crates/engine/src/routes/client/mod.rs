@@ -1,5 +1,6 @@
 //! The client: connects to the peer, negotiates the transfer, and runs this side of it.
 
+mod busy_retry;
 mod connector;
 pub(crate) mod daemon;
 mod dial;
@@ -68,6 +69,7 @@ pub(crate) struct Peer {
 }
 
 /// The transfer requested from the peer, and what this side knows of it.
+#[derive(Clone)]
 pub(crate) struct Request<'t> {
     pub(crate) options: &'t TransferOptions,
     /// Handles that the transfer shares with others.
@@ -123,8 +125,13 @@ impl Peer {
         if fits {
             greeting.extend_from_slice(&request);
         }
-        write_now(&mut *self.output, &greeting, &self.name)?;
-        Ok((self.read_welcome()?, fits))
+        let greeted = write_now(&mut *self.output, &greeting, &self.name);
+        let welcome = greeted.and_then(|()| self.read_welcome());
+        let welcome = welcome.map_err(|error| match error.kind() {
+            ErrorKind::Network if error.is_connection_loss() => error.dropped(),
+            _ => error,
+        })?;
+        Ok((welcome, fits))
     }
 
     fn read_welcome(&mut self) -> Result<Welcome, Error> {

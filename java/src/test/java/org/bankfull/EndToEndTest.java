@@ -17,6 +17,7 @@ import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.TreeMap;
@@ -53,6 +54,35 @@ class EndToEndTest {
     void stopDaemon() {
         if (daemon != null) {
             daemon.close();
+        }
+    }
+
+    @Test
+    void get_clientsBeyondLimit_waitAndSucceed() throws Exception {
+        write(root.resolve("file"), 5 << 20, 7);
+        daemon.close();
+        daemon = new Daemon(root, temp.resolve("state"), "--max-connections", "2");
+        port = daemon.port;
+        List<Throwable> failures = Collections.synchronizedList(new ArrayList<>());
+        List<Thread> clients = new ArrayList<>();
+        for (int i = 0; i < 6; i++) {
+            String to = local.resolve("file-" + i).toString();
+            clients.add(new Thread(() -> {
+                try {
+                    client().streams(1).get(List.of("file"), to);
+                } catch (Exception e) {
+                    failures.add(e);
+                }
+            }));
+        }
+        clients.forEach(Thread::start);
+        for (Thread thread : clients) {
+            thread.join();
+        }
+        assertEquals(List.of(), failures);
+        for (int i = 0; i < 6; i++) {
+            ClientProcess.assertSameContent(
+                root.resolve("file"), local.resolve("file-" + i));
         }
     }
 

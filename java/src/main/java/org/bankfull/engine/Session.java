@@ -43,6 +43,9 @@ final class Session implements Closeable {
     private static final String RETRY_HINT =
         "try again, and the transfer continues where it stopped";
     private static final byte[] MAGIC = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
+    /** First and longest pause before a retry at a busy daemon. */
+    private static final long FIRST_BUSY_PAUSE_MILLIS = 200;
+    private static final long MAX_BUSY_PAUSE_MILLIS = 2000;
     private static final long MAX_PING_INTERVAL_MILLIS = 10_000;
     /** Lower limit of the ping interval, whatever the server's timeout. */
     private static final long MIN_PING_INTERVAL_MILLIS = 100;
@@ -85,9 +88,35 @@ final class Session implements Closeable {
         writer.setDaemon(true);
     }
 
-    /** Connects and performs the handshake. */
+    /** Connects and performs the handshake. Tries again until the timeout if the daemon is busy. */
     static Session connect(Endpoint endpoint, Tls tls, byte[] token, long timeoutMillis)
         throws IOException {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+        long pause = FIRST_BUSY_PAUSE_MILLIS;
+        while (true) {
+            try {
+                return connectOnce(endpoint, tls, token, timeoutMillis);
+            } catch (BankfullException e) {
+                if (e.code() != Failure.BUSY || System.nanoTime() >= deadline) {
+                    throw e;
+                }
+                pauseAtRandom(pause);
+                pause = Math.min(pause * 2, MAX_BUSY_PAUSE_MILLIS);
+            }
+        }
+    }
+
+    /** Waits for half to the whole of a time: clients must not return together. */
+    private static void pauseAtRandom(long millis) throws BankfullException {
+        try {
+            Thread.sleep(millis / 2 + (long) (Math.random() * millis / 2));
+        } catch (InterruptedException e) {
+            throw new BankfullException(Failure.CANCELLED, "interrupted", e);
+        }
+    }
+
+    private static Session connectOnce(
+        Endpoint endpoint, Tls tls, byte[] token, long timeoutMillis) throws IOException {
         Socket socket = connectSocket(endpoint, false, timeoutMillis);
         try {
             socket.setSoTimeout(asInt(timeoutMillis));

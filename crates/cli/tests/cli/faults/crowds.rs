@@ -1,0 +1,115 @@
+//! Crowds at one daemon: strangers that hold connections, and more clients than it admits.
+
+use super::super::harness::{
+    Daemon, Done, Peer, Running, Scratch, assert_same, is_over_path, run, run_for, wait_until,
+    write_file,
+};
+use super::check_alive;
+use crate::command;
+use std::net::{Ipv6Addr, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Files of each client.
+const FILES: usize = 5;
+
+/// Starts `count` clients at once that each send a tree; all must succeed.
+fn send_from_many(daemon: &Daemon, root: &Scratch, count: usize) -> Vec<Done> {
+    let here = Scratch::new();
+    let trees: Vec<_> = (0..count).map(|number| here.join(format!("tree-{number}"))).collect();
+    for tree in &trees {
+        for file in 0..FILES {
+            write_file(&tree.join(format!("file-{file}")), tree.to_str().unwrap());
+        }
+    }
+    let start = |tree| Running::start(daemon.cp().arg(tree).arg(daemon.url("")));
+    let clients: Vec<_> = trees.iter().map(start).collect();
+    let done = clients.into_iter().map(|client| client.wait().expect(0)).collect();
+    for tree in &trees {
+        assert_same(tree, &root.join(tree.file_name().unwrap()));
+    }
+    done
+}
+
+#[test]
+fn clients_beyond_the_limit_wait_and_succeed() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &["--max-connections", "4"]);
+    let done = send_from_many(&daemon, &root, 24);
+    // Each client that was turned away says so, once.
+    for client in done {
+        let is_busy = |warning: &&String| warning.contains("reached its connection limit");
+        assert!(client.warnings().iter().filter(is_busy).count() <= 1, "{}", client.out);
+    }
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn daemon_with_few_descriptors_serves_all_clients() {
+    if is_over_path() {
+        return;
+    }
+    let (root, state) = (Scratch::new(), Scratch::new());
+    let program = command();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 200; exec \"$0\" \"$@\""]).arg(program.get_program());
+    limited.args(["serve", "--json", "--listen", "127.0.0.1:0", "--state-dir"]);
+    let mut daemon = Daemon::from_command(limited.arg(state.path()).arg(root.path()));
+    wait_until("the limit is reported", || {
+        let is_limit = |line: &str| line.contains("a process may open 200 files here");
+        daemon.running().out().lines().any(is_limit)
+    });
+    send_from_many(&daemon, &root, 40);
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn busy_daemon_admits_a_waiting_client() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    write_file(&here.join("file"), b"file");
+    let mut daemon = Daemon::start(root.path(), &["--max-connections", "3"]);
+    let other = Peer::welcomed(daemon.port);
+    let copy = |timeout| {
+        let mut command = daemon.cp();
+        command.args(["--streams", "1", "--timeout", timeout]);
+        command.arg(here.join("file")).arg(daemon.url("file"));
+        command
+    };
+    let started = Instant::now();
+    let refused = run(&mut copy("4")).expect(5);
+    refused.says(&["has reached its connection limit", "try again later"]);
+    assert!(started.elapsed() >= Duration::from_secs(4), "it gave up too early");
+    let waiting = Running::start(&mut copy("60"));
+    wait_until("the client waits", || waiting.out().contains("trying again for up to 60 s"));
+    drop(other);
+    waiting.wait().expect(0);
+    check_alive(&mut daemon);
+}
+
+#[test]
+fn strangers_of_one_network_do_not_keep_others_out() {
+    if is_over_path()
+        || TcpStream::connect((Ipv6Addr::LOCALHOST, 9))
+            .is_err_and(|e| e.kind() == std::io::ErrorKind::AddrNotAvailable)
+    {
+        return;
+    }
+    let (root, here) = (Scratch::new(), Scratch::new());
+    write_file(&here.join("file"), b"file");
+    let mut daemon = Daemon::start(root.path(), &["--listen", "[::]:0"]);
+    let (port, mut strangers) = (daemon.port, Vec::new());
+    let mut connect = |count: usize| {
+        for _ in 0..count {
+            strangers.push(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap());
+        }
+    };
+    connect(600);
+    for number in 0..5 {
+        connect(100);
+        let mut command = daemon.cp();
+        command.arg(here.join("file")).arg(daemon.url(&format!("file-{number}")));
+        run_for(&mut command, Duration::from_secs(10)).expect(0);
+    }
+    drop(strangers);
+    check_alive(&mut daemon);
+}

@@ -1,0 +1,107 @@
+//! Retries of a client whom a busy daemon does not admit yet.
+
+use crate::base::error::Error;
+use std::time::{Duration, Instant};
+
+/// First and longest pause before a retry; the pause doubles in between.
+///
+/// Each is shortened at random by up to a half, so that clients do not return together. (chosen:
+/// the daemon keeps a client waiting for 3 s itself)
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+/// Retries after an unknown server has closed connections without a word.
+///
+/// It may be of another kind; a crowded daemon does so, too. (chosen: about a second)
+const MAX_DROPPED_RETRIES: u32 = 3;
+
+/// Retries of a connection to a busy daemon.
+pub(super) struct BusyRetry {
+    deadline: Instant,
+    pause: Duration,
+    retries: u32,
+    dropped: u32,
+    /// True if the server is known to be a daemon.
+    is_known: bool,
+}
+
+impl BusyRetry {
+    /// Starts the time of all attempts together.
+    pub(super) fn new(timeout: Duration, is_known: bool) -> Self {
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout).unwrap_or(now);
+        Self { deadline, pause: BACKOFF.0, retries: 0, dropped: 0, is_known }
+    }
+
+    /// True before the first retry.
+    pub(super) fn is_first(&self) -> bool {
+        self.retries == 0
+    }
+
+    /// True if the connection may be tried again after this error.
+    pub(super) fn is_allowed(&mut self, error: &Error) -> bool {
+        self.dropped += u32::from(error.is_dropped());
+        let max_dropped = if self.is_known { u32::MAX } else { MAX_DROPPED_RETRIES };
+        let is_temporary = error.is_busy() || error.is_dropped() && self.dropped <= max_dropped;
+        is_temporary && Instant::now() < self.deadline
+    }
+
+    /// Returns the time to wait before the next attempt.
+    pub(super) fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.retries += 1;
+        self.pause = (pause * 2).min(BACKOFF.1);
+        let mut random = [0; 4];
+        // Without random bytes, clients may return together.
+        let _ = bankfull_sys::random(&mut random);
+        let share = f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX);
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        pause.mul_f64(1.0 - share / 2.0).min(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+    use bankfull_proto::wire::control::{Cause, Failure};
+
+    fn busy() -> Error {
+        Error::from_peer(&Failure::new(Cause::Busy, "no room"))
+    }
+
+    fn dropped() -> Error {
+        Error::new(ErrorKind::Network, "closed").dropped()
+    }
+
+    #[test]
+    fn busy_daemon_is_tried_until_the_deadline() {
+        let mut retry = BusyRetry::new(Duration::from_secs(60), false);
+        assert!(retry.is_first());
+        for _ in 0..100 {
+            assert!(retry.is_allowed(&busy()));
+            let pause = retry.next_pause();
+            assert!((BACKOFF.0 / 2..=BACKOFF.1).contains(&pause), "{pause:?}");
+        }
+        assert!(!retry.is_first());
+        assert!(!BusyRetry::new(Duration::ZERO, true).is_allowed(&busy()));
+    }
+
+    #[test]
+    fn server_that_drops_connections_is_tried_few_times() {
+        let mut retry = BusyRetry::new(Duration::from_secs(60), false);
+        for _ in 0..MAX_DROPPED_RETRIES {
+            assert!(retry.is_allowed(&dropped()));
+        }
+        assert!(!retry.is_allowed(&dropped()));
+        let mut known = BusyRetry::new(Duration::from_secs(60), true);
+        assert!((0..100).all(|_| known.is_allowed(&dropped())));
+        assert!(!retry.is_allowed(&Error::new(ErrorKind::Network, "unreachable")));
+    }
+
+    #[test]
+    fn pauses_differ_among_clients() {
+        let pause = || BusyRetry::new(Duration::from_secs(60), false).next_pause();
+        let first = pause();
+        assert!((0..20).any(|_| pause() != first));
+    }
+}
