@@ -3,6 +3,7 @@
 use super::roots::ReceiveTarget;
 use super::roots::SourceItem;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
+use crate::base::part_names::is_part_name;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
@@ -36,7 +37,10 @@ pub(crate) struct ReceiveOptions {
 
 impl PathRoot {
     /// Returns the normalized path; beneath a directory it must be relative and without `..`.
+    ///
+    /// Nowhere may it name a part file or journal: a copy would replace or publish another's.
     fn validate(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        refuse_reserved_names(path)?;
         match self {
             Self::Host if path.is_empty() => Ok(b".".to_vec()),
             Self::Host => Ok(path.to_vec()),
@@ -120,6 +124,7 @@ impl PathRoot {
         options: ReceiveOptions,
     ) -> Result<(ReceiveTarget, Vec<PathBytes>), Error> {
         let path = self.validate(typed)?;
+        sources.iter().try_for_each(|source| refuse_reserved_names(&source.name))?;
         let parts = split_path(&path);
         let shown = PathBuf::from(OsString::from_vec(path.clone()));
         let opened = self.open_dir(&path);
@@ -206,6 +211,19 @@ impl PathRoot {
         }
         parent.open_child_dir(name).map(Some).map_err(|e| cannot_use(shown, &e))
     }
+}
+
+/// Refuses a path with the name of a part file or journal in it.
+fn refuse_reserved_names(path: &[u8]) -> Result<(), Error> {
+    let Some(name) = path.split(|&b| b == b'/').find(|name| is_part_name(name)) else {
+        return Ok(());
+    };
+    let [path, name] = [path, name].map(String::from_utf8_lossy);
+    let text = format!(
+        "the path {path:?} is not allowed: names of the form {name} are reserved for unfinished \
+         files: choose another name"
+    );
+    Err(Failure::new(Cause::Usage, text).into())
 }
 
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {

@@ -176,6 +176,12 @@ fn part_file_names_are_refused() {
         let failure = peer.refusal().expect("a reason");
         assert_eq!(failure.cause(), Cause::Protocol, "{failure:?}");
     }
+    for is_dir in [false, true] {
+        let mut peer = Peer::welcomed(scene.daemon.port);
+        let source = Source { name: name.to_vec(), is_dir, contents: false };
+        peer.send(&open_push_of(vec![source], false));
+        peer.expect_refusal(Cause::Usage, "reserved for unfinished files");
+    }
     assert!(litter(&scene.scratch.join("root")).is_empty());
     scene.check();
 }

@@ -1,12 +1,15 @@
 //! Operands that are missing, of the wrong type, without permission, or outside the root.
 
 use super::super::harness::{
-    Daemon, Scratch, cp, is_root, remote_address, run, run_there, set_mode, snapshot, unprivileged,
-    write_file,
+    Daemon, Scratch, SshServer, cp, is_root, remote_address, run, run_there, set_mode, snapshot,
+    unprivileged, write_file,
 };
 use super::check_alive;
 use crate::command;
+use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn missing_source_is_named() {
@@ -137,6 +140,61 @@ fn paths_outside_the_root_are_refused() {
     run(daemon.cp().arg(daemon.url("//file")).arg(here.join("rooted"))).expect(0);
     assert_eq!(snapshot(&scratch.join("outside")), before);
     check_alive(&mut daemon);
+}
+
+/// Creates a file under the name of another one's part file, and returns its name.
+fn write_part_file(dir: &Path) -> &'static str {
+    let name = ".bankfull-0123456789abcdef.part";
+    write_file(&dir.join(name), b"unfinished");
+    name
+}
+
+/// Checks that a copy ends with one line about the reserved name.
+#[track_caller]
+fn expect_reserved(command: &mut Command, source: impl AsRef<OsStr>, to: impl AsRef<OsStr>) {
+    let done = run(command.arg(source).arg(to)).expect(1);
+    done.says(&["bankfull-0123456789abcdef.", "reserved for unfinished files"]);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+}
+
+#[test]
+fn reserved_names_are_refused_by_daemons() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let name = write_part_file(root.path());
+    write_file(&here.join("evil"), b"evil");
+    write_file(&root.join("dir").join(name).join("file"), b"file");
+    let before = snapshot(root.path());
+    let daemon = Daemon::start(root.path(), &[]);
+    let journal = name.replace(".part", ".journal");
+    let rewritten = name.replace(".part", ".journal.new");
+    for path in [name, &journal, &rewritten, &format!("dir/{name}"), &format!("dir/{name}/new")] {
+        expect_reserved(&mut daemon.cp(), here.join("evil"), daemon.url(path));
+        expect_reserved(&mut daemon.cp(), here.join("evil"), daemon.url(&format!("{path}/")));
+        expect_reserved(&mut daemon.cp(), daemon.url(path), here.join("in"));
+    }
+    expect_reserved(&mut daemon.cp(), daemon.url(&format!("dir/{name}/file")), here.join("in"));
+    // The client refuses such names of its own, too.
+    let own = here.join(write_part_file(here.path()));
+    expect_reserved(&mut daemon.cp(), &own, daemon.url("new"));
+    expect_reserved(&mut daemon.cp(), daemon.url("dir"), &own);
+    assert_eq!(snapshot(root.path()), before);
+    assert!(!here.join("in").exists());
+}
+
+#[test]
+fn reserved_names_are_refused_within_a_host() {
+    let here = Scratch::new();
+    let name = write_part_file(here.path());
+    write_file(&here.join("file"), b"file");
+    let before = snapshot(here.path());
+    expect_reserved(&mut cp(), here.join(name), here.join("rescued"));
+    expect_reserved(&mut cp(), here.join("file"), here.join(name));
+    expect_reserved(&mut cp(), here.join("file"), here.join(name.replace("part", "journal/")));
+    if let Some(ssh) = SshServer::start() {
+        expect_reserved(&mut ssh.cp(), here.join("file"), SshServer::place(&here.join(name)));
+        expect_reserved(&mut ssh.cp(), SshServer::place(&here.join(name)), here.join("rescued"));
+    }
+    assert_eq!(snapshot(here.path()), before);
 }
 
 #[test]
