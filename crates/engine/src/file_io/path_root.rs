@@ -71,6 +71,14 @@ impl PathRoot {
         }
     }
 
+    /// Returns device and inode of the directory that is served.
+    fn served_root(&self) -> io::Result<Option<(u64, u64)>> {
+        match self {
+            Self::Host => Ok(None),
+            Self::Dir(root) => root.stat_self().map(|stat| Some((stat.dev, stat.ino))),
+        }
+    }
+
     /// Resolves the source operands.
     pub(crate) fn resolve_sources(&self, paths: &[PathBytes]) -> Result<Vec<SourceItem>, Error> {
         paths.iter().map(|path| self.find_source(&path.0)).collect()
@@ -159,6 +167,7 @@ impl PathRoot {
         let destinations =
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
+        let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
         let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
         let target = ReceiveTarget {
             base,
@@ -168,6 +177,7 @@ impl PathRoot {
             checksum,
             dry_run,
             set_id,
+            served_root,
             sources: sources.to_vec(),
             merge_handle: None,
         };

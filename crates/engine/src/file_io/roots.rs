@@ -22,6 +22,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) dry_run: bool,
     /// True if the peer is trusted with set-id bits: over ssh and within a host.
     pub(crate) set_id: bool,
+    /// Device and inode of a daemon's root, whose mode and time no client changes.
+    pub(crate) served_root: Option<(u64, u64)>,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
     /// Resolves conflicts with other sources, if several are merged.

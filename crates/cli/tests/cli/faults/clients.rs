@@ -3,7 +3,7 @@
 
 use super::super::harness::{
     Daemon, Peer, Scratch, Wire, base, below, entry, journals, litter, open_push, open_push_of,
-    snapshot, write_file,
+    set_mode, snapshot, write_file,
 };
 use super::check_alive;
 use bankfull_proto::blocks::{Layout, Run};
@@ -17,6 +17,8 @@ use bankfull_proto::wire::control::{
 use bankfull_proto::wire::data::{Header, push_packed};
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -183,6 +185,36 @@ fn part_file_names_are_refused() {
         peer.expect_refusal(Cause::Usage, "reserved for unfinished files");
     }
     assert!(litter(&scene.scratch.join("root")).is_empty());
+    scene.check();
+}
+
+#[test]
+fn root_keeps_its_mode_and_time() {
+    let scene = Scene::new(&[]);
+    let root = scene.scratch.join("root");
+    fs::create_dir(root.join("sub")).unwrap();
+    std::os::unix::fs::symlink(".", root.join("way")).unwrap();
+    set_mode(&root, 0o751);
+    let metadata = |dir: &Path| {
+        let found = fs::metadata(dir).unwrap();
+        (found.mode() & 0o7777, found.mtime(), found.mtime_nsec())
+    };
+    let before = metadata(&root);
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    let Message::Open(open) = open_push_of(vec![contents], false) else { unreachable!() };
+    for path in ["", "/", ".", "./", "way", "way/way/", "sub"] {
+        let mut peer = Peer::welcomed(scene.daemon.port);
+        let paths = vec![PathBytes(path.as_bytes().to_vec())];
+        peer.send(&Message::Open(Open { paths, ..open.clone() }));
+        assert!(matches!(peer.receive(), Some(Message::Opened(_))), "{path:?}");
+        peer.send(&Message::Entries(vec![Entry { mode: 0o710, ..base() }]));
+        peer.send(&Message::EntriesEnd(Totals::default()));
+        peer.send(&Message::Finish(Default::default()));
+        assert!(matches!(peer.receive(), Some(Message::Done(_))), "{path:?}");
+        assert_eq!(metadata(&root), before, "{path:?}");
+    }
+    // Other directories belong to the clients.
+    assert_eq!(metadata(&root.join("sub")), (0o710, base().mtime_secs, 1));
     scene.check();
 }
 

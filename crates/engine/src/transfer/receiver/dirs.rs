@@ -4,8 +4,9 @@ use super::metadata::set_dir_metadata;
 use crate::base::error::failure;
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
+use crate::file_io::roots::ReceiveTarget;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
-use bankfull_sys::{Dir, FileKind};
+use bankfull_sys::{Dir, FileKind, Stat};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,6 +23,8 @@ pub(crate) struct DestinationDirs {
     /// New name of a single copied file.
     rename: Option<OsString>,
     dry_run: bool,
+    /// Device and inode of a daemon's root, which keeps its mode and time.
+    served_root: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -34,19 +37,21 @@ struct AnnouncedDirs {
 }
 
 impl DestinationDirs {
-    /// Returns the table with the destination directory alone; `shown` is its path for messages.
-    pub(crate) fn new(
-        base: Option<Arc<Dir>>,
-        shown: PathBuf,
-        rename: Option<OsString>,
-        dry_run: bool,
-    ) -> Self {
-        let table = DirTable::default();
-        match &base {
+    /// Returns the table with the destination directory alone.
+    pub(crate) fn new(target: &ReceiveTarget) -> Self {
+        let (table, shown) = (DirTable::default(), target.shown.clone());
+        match &target.base {
             Some(base) => table.insert_root(0, Arc::clone(base), shown),
             None => table.set_planned_root(shown),
         }
-        Self { table, announced: Mutex::default(), base, rename, dry_run }
+        Self {
+            table,
+            announced: Mutex::default(),
+            base: target.base.clone(),
+            rename: target.rename.clone(),
+            dry_run: target.dry_run,
+            served_root: target.served_root,
+        }
     }
 
     /// True if the number belongs to a directory.
@@ -139,7 +144,7 @@ impl DestinationDirs {
         self.table.insert(entry.id, 0, OsStr::new(""));
         if let Some(base) = &self.base {
             if !self.dry_run {
-                ensure_owner_writable(base);
+                self.ensure_owner_writable(base);
             }
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
         }
@@ -174,7 +179,7 @@ impl DestinationDirs {
         let stat = dir.stat(name).map_err(failed)?;
         dir_or_in_the_way(stat.kind, &shown)?;
         if let Ok(dir) = dir.open_child_dir(name) {
-            ensure_owner_writable(&dir);
+            self.ensure_owner_writable(&dir);
         }
         Ok(false)
     }
@@ -196,12 +201,40 @@ impl DestinationDirs {
                 continue;
             }
             let id = if entry.name.is_empty() { 0 } else { entry.id };
-            if let Err(e) = self.open(id).and_then(|dir| set_dir_metadata(&dir, entry)) {
+            if let Err(e) = self.open(id).and_then(|dir| self.set_dir_metadata(&dir, entry)) {
                 let path = self.path(id);
                 let what = format!("cannot set mode and time of {}", path.display());
                 report(path, failure(what, &e));
             }
         }
+    }
+
+    fn set_dir_metadata(&self, dir: &Dir, entry: &Entry) -> io::Result<()> {
+        if self.is_served_root(&dir.stat_self()?) {
+            return Ok(());
+        }
+        set_dir_metadata(dir, entry)
+    }
+
+    /// Gives the owner write access to a directory that an earlier run left read-only.
+    ///
+    /// Its mode is set again at the end.
+    fn ensure_owner_writable(&self, dir: &Dir) {
+        const OWNER_WRITE_SEARCH: u32 = 0o300;
+        let Ok(stat) = dir.stat_self() else { return };
+        if self.is_served_root(&stat) {
+            return;
+        }
+        let user = bankfull_sys::effective_uid();
+        if stat.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && stat.uid == user && user != 0 {
+            // On failure, creating an entry in it reports the reason.
+            let _ = dir.set_own_mode(stat.mode | OWNER_WRITE_SEARCH);
+        }
+    }
+
+    /// True for a daemon's root, by whatever path or mount a client reached it.
+    fn is_served_root(&self, stat: &Stat) -> bool {
+        self.served_root == Some((stat.dev, stat.ino))
     }
 
     /// Flushes the destination's file system to disk.
@@ -217,19 +250,6 @@ fn create(parent: &Dir, name: &OsStr) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(e) => Err(e),
-    }
-}
-
-/// Gives the owner write access to a directory that an earlier run left read-only.
-///
-/// Its mode is set again at the end.
-fn ensure_owner_writable(dir: &Dir) {
-    const OWNER_WRITE_SEARCH: u32 = 0o300;
-    let Ok(stat) = dir.stat_self() else { return };
-    let user = bankfull_sys::effective_uid();
-    if stat.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && stat.uid == user && user != 0 {
-        // On failure, creating an entry in it reports the reason.
-        let _ = dir.set_own_mode(stat.mode | OWNER_WRITE_SEARCH);
     }
 }
 

@@ -67,12 +67,12 @@ impl<'a> Receiver<'a> {
         stats: &'a SessionStats<'a>,
         target: ReceiveTarget,
     ) -> (Self, mpsc::Receiver<Arc<IncomingFile>>) {
-        let ReceiveTarget { base, shown, rename, fsync, checksum, dry_run, .. } = target;
+        let ReceiveTarget { fsync, checksum, dry_run, set_id, .. } = target;
         let completion = Arc::<Completion>::default();
         let released = Arc::clone(&completion);
         session.on_stop(move || released.release());
-        let dirs = Arc::new(DestinationDirs::new(base, shown, rename, dry_run));
-        let placer = Placer::new(Arc::clone(&dirs), fsync, target.set_id, dry_run);
+        let dirs = Arc::new(DestinationDirs::new(&target));
+        let placer = Placer::new(Arc::clone(&dirs), fsync, set_id, dry_run);
         let placer = Arc::new(placer);
         let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs));
         let parts = Arc::new(PartFiles::new(Arc::clone(&registry)));
