@@ -2,6 +2,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod cancel;
+pub(crate) mod dir_metadata;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod event_log;

@@ -2,9 +2,9 @@
 //! before any is requested, so that the outcome does not depend on which source is faster. Touches
 //! no file.
 
+use crate::base::dir_metadata::DirMetadata;
 use crate::base::sync::lock;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
-use bankfull_sys::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -75,8 +75,7 @@ pub(crate) struct SharedDir {
     pub(crate) source: usize,
     /// Path relative to the destination.
     pub(crate) path: PathBuf,
-    pub(crate) mode: u32,
-    pub(crate) mtime: Timestamp,
+    pub(crate) metadata: DirMetadata,
 }
 
 /// Outcome of an entry that loses its conflict.

@@ -2,7 +2,7 @@
 //! content, set-id bits and leftovers.
 
 use super::super::harness::{
-    Daemon, Done, Rng, Scratch, SshServer, assert_same, cp, differences, fill, litter, run,
+    Daemon, Done, Rng, Scratch, SshServer, assert_same, cp, differences, fill, gather, litter, run,
     set_mode, set_mtime, snapshot, write_file,
 };
 use super::IDLE_WIRE_BYTES;
@@ -88,7 +88,7 @@ fn metadata_change_sends_no_content() {
         let path = |name: &str| from.join("tree").join(name);
         set_mode(&path("sub/small"), 0o751);
         set_mode(&path("large"), 0o400);
-        set_mode(&path("sub"), 0o2750);
+        set_mode(&path("sub"), 0o1750);
         set_mtime(&path("sub"), -77, 999_999_999);
         set_mtime(&path("link"), 1_200_000_000, 3);
         let done = copy(&[]);
@@ -161,6 +161,67 @@ fn set_id_bits_are_cleared_by_and_from_daemons() {
             }
         }
     }
+}
+
+/// Copies a directory with its subdirectory `sub`, and checks the modes of both copies.
+#[track_caller]
+fn check_directory(mut copy: Command, copied_to: &Path, expected: u32) {
+    run(&mut copy).expect(0);
+    for dir in [copied_to.to_owned(), copied_to.join("sub")] {
+        let mode = fs::metadata(&dir).unwrap().mode() & 0o7777;
+        assert_eq!(mode, expected, "{} has {mode:o}", dir.display());
+    }
+}
+
+#[test]
+fn set_id_bits_of_directories_are_kept_except_by_daemons() {
+    let here = Scratch::new();
+    let tree = here.join("tree");
+    write_file(&tree.join("sub/file"), b"file");
+    [tree.join("sub"), tree.clone()].iter().for_each(|dir| set_mode(dir, 0o7750));
+    let (daemon, ssh) = (Daemon::start(here.path(), &[]), SshServer::start());
+    let contents = |dir: &Path| format!("{}/", dir.display());
+    // In the second run the directories exist, and in the third they have a set-ID bit of their
+    // own, as the kernel gives it to those in such a directory.
+    for (own, from_strangers) in [(None, 0o1750), (Some(0o700), 0o1750), (Some(0o2700), 0o3750)] {
+        let to = |name: &str| {
+            let dir = here.join(name);
+            let dirs = [dir.clone(), dir.join("sub")];
+            own.iter().for_each(|mode| dirs.iter().for_each(|dir| set_mode(dir, *mode)));
+            dir
+        };
+        let mut local = cp();
+        local.arg(contents(&tree)).arg(to("local"));
+        check_directory(local, &here.join("local"), 0o7750);
+        let mut push = daemon.cp();
+        to("pushed");
+        push.arg(contents(&tree)).arg(daemon.url("pushed"));
+        check_directory(push, &here.join("pushed"), from_strangers);
+        let mut pull = daemon.cp();
+        pull.arg(daemon.url("tree/")).arg(to("pulled"));
+        check_directory(pull, &here.join("pulled"), from_strangers);
+        let mut merge = gather();
+        merge.args(["--merge", "first", "--fingerprint", &daemon.fingerprint]);
+        merge.args([daemon.url("tree/"), daemon.url("tree/./")]).arg(to("merged"));
+        check_directory(merge, &here.join("merged"), from_strangers);
+        let Some(ssh) = &ssh else { continue };
+        let mut send = ssh.cp();
+        send.arg(contents(&tree)).arg(SshServer::place(&to("sent")));
+        check_directory(send, &here.join("sent"), 0o7750);
+    }
+}
+
+#[test]
+fn inherited_set_group_id_is_kept() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    write_file(&here.join("tree/sub/file"), b"file");
+    set_mode(&here.join("tree"), 0o755);
+    set_mode(&here.join("tree/sub"), 0o755);
+    set_mode(root.path(), 0o2755);
+    let daemon = Daemon::start(root.path(), &[]);
+    let mut push = daemon.cp();
+    push.arg(here.join("tree")).arg(daemon.url(""));
+    check_directory(push, &root.join("tree"), 0o2755);
 }
 
 /// Copies a tree with leftovers of an interrupted copy.

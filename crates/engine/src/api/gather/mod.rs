@@ -329,12 +329,8 @@ fn apply_metadata(base: &Dir, shared: &SharedDir) -> Result<(), Failure> {
         true => base.try_clone(),
         false => base.open_beneath(shared.path.as_os_str().as_bytes()),
     };
-    let set = |dir: Dir| {
-        dir.set_own_mode(shared.mode)?;
-        dir.set_own_mtime(shared.mtime)
-    };
     let what = || format!("cannot set mode and time of {}", shared.path.display());
-    found.and_then(set).map_err(|e| failure(what(), &e))
+    found.and_then(|dir| shared.metadata.apply(&dir)).map_err(|e| failure(what(), &e))
 }
 
 /// State shared by the threads of a gather.

@@ -1,6 +1,7 @@
 //! Directories at the destination: found or created when announced, completed at the end.
 
-use super::metadata::set_dir_metadata;
+use super::metadata::mtime_of;
+use crate::base::dir_metadata::DirMetadata;
 use crate::base::error::failure;
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
@@ -25,6 +26,8 @@ pub(crate) struct DestinationDirs {
     dry_run: bool,
     /// Device and inode of a daemon's root, which keeps its mode and time.
     served_root: Option<(u64, u64)>,
+    /// True if the peer is trusted with set-id bits.
+    set_id: bool,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +54,7 @@ impl DestinationDirs {
             rename: target.rename.clone(),
             dry_run: target.dry_run,
             served_root: target.served_root,
+            set_id: target.set_id,
         }
     }
 
@@ -213,7 +217,12 @@ impl DestinationDirs {
         if self.is_served_root(&dir.stat_self()?) {
             return Ok(());
         }
-        set_dir_metadata(dir, entry)
+        self.metadata_of(entry).apply(dir)
+    }
+
+    /// Returns the mode and time that a directory gets.
+    pub(crate) fn metadata_of(&self, entry: &Entry) -> DirMetadata {
+        DirMetadata { mode: entry.mode, mtime: mtime_of(entry), set_id: self.set_id }
     }
 
     /// Gives the owner write access to a directory that an earlier run left read-only.

@@ -2,7 +2,6 @@
 //! sources, and only those that this session may put in place. `model/merge_conflicts.rs` chooses.
 
 use super::dirs::DestinationDirs;
-use super::metadata::mtime_of;
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::model::merge_conflicts::{MergeHandle, ROOT_DIR, Rejection, SharedDir};
@@ -83,8 +82,7 @@ impl MergeQueue {
             SharedDir {
                 source,
                 path: path.strip_prefix(dirs.path(0)).unwrap_or(&path).to_owned(),
-                mode: entry.mode,
-                mtime: mtime_of(entry),
+                metadata: dirs.metadata_of(entry),
             }
         })
     }

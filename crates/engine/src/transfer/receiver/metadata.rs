@@ -1,4 +1,4 @@
-//! Metadata of files and directories at the destination.
+//! Metadata of files at the destination.
 
 use bankfull_proto::wire::control::{Entry, EntryKind};
 use bankfull_sys::{Dir, Stat, Timestamp};
@@ -20,18 +20,6 @@ pub(crate) fn set_metadata(file: &File, entry: &Entry, set_id: bool) -> io::Resu
         bankfull_sys::set_mode(file, mode)?;
     }
     bankfull_sys::set_mtime(file, mtime_of(entry))
-}
-
-/// Sets mode and modification time of a directory that is complete.
-pub(crate) fn set_dir_metadata(dir: &Dir, entry: &Entry) -> io::Result<()> {
-    let now = dir.stat_self()?;
-    if now.mode != entry.mode {
-        dir.set_own_mode(entry.mode)?;
-    }
-    if now.mtime != mtime_of(entry) {
-        dir.set_own_mtime(mtime_of(entry))?;
-    }
-    Ok(())
 }
 
 /// Updates the metadata of a file that was not sent.
