@@ -125,7 +125,7 @@ fn build_rich(root: &Path) {
 }
 
 fn many_small(dir: &Path, rng: &mut Rng) {
-    for n in 0..1500 {
+    for n in 0..600 {
         let dir = dir.join(format!("{}/{}", n % 5, n % 30));
         fs::create_dir_all(&dir).unwrap();
         // Mostly small: the cube of a number below one.
@@ -138,7 +138,7 @@ fn some_large(dir: &Path, rng: &mut Rng) {
     fs::create_dir_all(dir).unwrap();
     // At and next to each limit of the protocol.
     let borders =
-        [256 * KIB, 256 * KIB + 1, MIB - 1, MIB, MIB + 1, 3 * MIB + 777, 7 * MIB, 64 * MIB];
+        [256 * KIB, 256 * KIB + 1, MIB - 1, MIB, MIB + 1, 3 * MIB + 777, 7 * MIB, 32 * MIB];
     for bytes in borders {
         fill(&dir.join(bytes.to_string()), bytes, rng);
     }
@@ -151,7 +151,7 @@ fn with_holes(dir: &Path, rng: &mut Rng) {
         file.set_len(bytes).unwrap();
         file
     };
-    let islands = make("islands, hole at the end", 256 * MIB);
+    let islands = make("islands, hole at the end", 144 * MIB);
     let places = [
         (MIB + 5000, 10_000),
         (17 * MIB, 2 * MIB),
