@@ -151,6 +151,27 @@ fn flags_and_shell_lines_are_recognised() {
 }
 
 #[test]
+fn promises_of_the_threat_model_have_tests() -> Fallible<()> {
+    let (text, sources) = (read("docs/security.md")?, rust_files()?);
+    let words = text.split('`').skip(1).step_by(2);
+    let mut findings = Vec::new();
+    let mut count = 0;
+    for test in words.filter(|word| word.contains("::")) {
+        count += 1;
+        let mut parts = test.rsplit("::");
+        let (name, module) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        let homes = [format!("/{module}.rs"), format!("/{module}/")];
+        let is_home = |file: &&TextFile| homes.iter().any(|home| file.name.contains(home));
+        let wanted = format!("fn {name}(");
+        if !sources.iter().filter(is_home).any(|file| file.text.contains(&wanted)) {
+            findings.push(format!("docs/security.md: there is no test {test}"));
+        }
+    }
+    assert!(count > 30, "only {count} tests are named");
+    none(&findings)
+}
+
+#[test]
 fn paths_of_the_rules_exist() -> Fallible<()> {
     let missing = HOMES.iter().filter(|(home, _)| !root().join(home).exists());
     none(&missing.map(|(home, _)| format!("{home}: no such file")).collect::<Vec<_>>())
