@@ -240,6 +240,7 @@ impl SessionRunner<'_> {
         let threads = self.stream_threads(&run, &is_done);
         thread::scope(|scope| {
             self.session.spawn(scope, || receiver.run_compare(queue));
+            self.session.spawn(scope, || receiver.run_held(self.timeout));
             self.session.spawn(scope, || receiver.finish_early());
             self.session.spawn(scope, || receiver.run_merge());
             threads.spawn(scope, streams);

@@ -1,11 +1,13 @@
 //! Crowds at one daemon: strangers that hold connections, and more clients than it admits.
 
 use super::super::harness::{
-    Daemon, Done, Peer, Running, Scratch, assert_same, is_over_path, run, run_for, wait_until,
-    write_file,
+    Daemon, Done, Peer, Running, Scratch, assert_same, entry, is_over_path, journals, open_push,
+    run, run_for, wait_until, write_file,
 };
 use super::check_alive;
+use super::clients::{block, send};
 use crate::command;
+use bankfull_proto::wire::control::Message;
 use std::net::{Ipv6Addr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -112,4 +114,38 @@ fn strangers_of_one_network_do_not_keep_others_out() {
     }
     drop(strangers);
     check_alive(&mut daemon);
+}
+
+#[test]
+fn held_parts_delay_only_their_files() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let names = ["f", "g", "huge"];
+    // A client begins three files, and then only pings.
+    let mut holder = Peer::welcomed(daemon.port);
+    holder.send(&open_push(false));
+    assert!(matches!(holder.receive(), Some(Message::Opened(_))));
+    let entries = names.iter().zip(1..);
+    let entries = entries.map(|(name, id)| entry(id, name.as_bytes(), 3 << 20)).collect();
+    holder.send(&Message::Entries(entries));
+    assert!(matches!(holder.receive(), Some(Message::Wants(_))));
+    let mut stream = holder.attach(1);
+    for id in 1..=3 {
+        send(&mut stream, &block(id, 3 << 20, 0, &[7; 1 << 20]));
+    }
+    wait_until("the parts are held", || journals(root.path()).len() == 3);
+    let mut sources: Vec<_> = names.iter().map(|name| here.join(name)).collect();
+    sources.extend((0..20).map(|number| here.join(format!("other-{number}"))));
+    sources.iter().for_each(|source| write_file(source, vec![1; 1 << 20]));
+    let mut command = daemon.cp();
+    command.args(["--timeout", "5"]).args(&sources).arg(daemon.url(""));
+    let client = Running::start(&mut command);
+    let has_arrived = |number| root.join(format!("other-{number}")).exists();
+    wait_until("the other files arrive", || (0..20).all(has_arrived));
+    let started = Instant::now();
+    let done = client.wait().expect(23);
+    assert_eq!(done.failed().len(), 3, "{}", done.out);
+    done.fails(&["huge", "another bankfull is receiving"]);
+    // All three are waited for at the same time.
+    assert!(started.elapsed() < Duration::from_secs(12), "it took {:?}", started.elapsed());
 }

@@ -142,6 +142,7 @@ impl LocalCopy<'_> {
             self.session.spawn(scope, || self.runner.tick(&to_sender));
             self.session.spawn(scope, || sender.walk(items));
             self.session.spawn(scope, || receiver.run_compare(compare));
+            self.session.spawn(scope, || receiver.run_held(self.runner.timeout));
             let workers = self.start_movers(scope, &mover);
             self.session.spawn(scope, || {
                 sender.finish(|| workers.into_iter().for_each(|w| drop(w.join())));

@@ -43,8 +43,9 @@ use registry::FileRegistry;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 use store::FileStore;
-use want::WantDecider;
+use want::{HeldFiles, WantDecider};
 
 /// The receiving side; shared by the control thread and the stream threads.
 pub(crate) struct Receiver<'a> {
@@ -84,6 +85,7 @@ impl<'a> Receiver<'a> {
             completion: Arc::clone(&completion),
             compare,
             sources: target.sources,
+            held: HeldFiles::default(),
             merge: target.merge_handle.map(MergeQueue::new),
             checksum,
             dry_run,
@@ -163,6 +165,11 @@ impl<'a> Receiver<'a> {
     /// Hashes existing files and sends the hashes for comparison, until the session ends.
     pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<IncomingFile>>) {
         compare::run_compare(&self.registry, &queue);
+    }
+
+    /// Waits for part files that other sessions hold, each for `idle_timeout` at most.
+    pub(crate) fn run_held(&self, idle_timeout: Duration) {
+        self.wants.run_held(idle_timeout);
     }
 
     /// Handles announcements of a merged session; returns immediately if nothing is merged.

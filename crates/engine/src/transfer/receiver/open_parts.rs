@@ -1,7 +1,7 @@
 //! Part files of a receiving session: opened at the first block, closed when there are too many.
 
 use super::incoming::IncomingFile;
-use super::part_file::{LockRequest, PartFile, UNKNOWN_BOOT};
+use super::part_file::{Earlier, LockRequest, LockWait, PartFile, UNKNOWN_BOOT};
 use super::registry::FileRegistry;
 use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
@@ -81,35 +81,42 @@ impl<'a> PartFiles<'a> {
         let dir = dir.map_err(|e| self.registry.write_failure(incoming, &e))?;
         let names = PartNames::of(&incoming.name);
         let entry = &incoming.entry;
+        let warn = |text| self.registry.warn(PathBuf::new(), text);
         let part = if exists {
             let resume =
                 |req: &LockRequest<'_>| PartFile::resume(&dir, &names, entry, self.boot, req);
-            let found = self.request_lock(OWN_SESSION_TIMEOUT, resume)?;
+            let found = resume(&LockRequest {
+                own_session_timeout: OWN_SESSION_TIMEOUT,
+                ..self.lock_request(&warn)
+            })?;
             self.check_resumed(incoming, found)?
         } else {
             let create = |request: &LockRequest<'_>| {
                 PartFile::create(&dir, &names, entry, layout, self.boot, request)
             };
-            self.request_lock(Duration::ZERO, create)?
+            create(&self.lock_request(&warn))?
         };
         Ok(part.prepare(entry, self.registry.session.overrides.direct))
     }
 
-    /// Calls `open` with a lock request of this session.
-    fn request_lock<T>(&self, timeout: Duration, open: impl FnOnce(&LockRequest<'_>) -> T) -> T {
-        let warn = |text| self.registry.warn(PathBuf::new(), text);
-        let session = &self.registry.session;
-        open(&LockRequest { session, own_session_timeout: timeout, warn: &warn })
+    /// Returns a lock request of this session that waits for no other one.
+    ///
+    /// The caller may be the thread of a data stream, on which other files wait.
+    fn lock_request<'r>(&'r self, warn: &'r dyn Fn(String)) -> LockRequest<'r> {
+        LockRequest {
+            session: &self.registry.session,
+            own_session_timeout: Duration::ZERO,
+            idle_timeout: Duration::ZERO,
+            wait: None,
+            warn,
+        }
     }
 
     /// Checks that a reopened part file holds every block that the ledger counts.
-    fn check_resumed(
-        &self,
-        incoming: &IncomingFile,
-        found: Option<(PartFile, VerifiedBlocks)>,
-    ) -> Result<PartFile, Failure> {
+    fn check_resumed(&self, incoming: &IncomingFile, found: Earlier) -> Result<PartFile, Failure> {
         let id = incoming.entry.id;
-        if let (Some((part, here)), Some(layout)) = (found, incoming.layout()) {
+        if let (Earlier::Found(found), Some(layout)) = (found, incoming.layout()) {
+            let (part, here) = *found;
             let here = here.set(layout.count());
             let ledger = self.registry.ledger();
             let counted = ledger.verified_blocks(id).map(|set| set.runs().collect::<Vec<_>>());
@@ -128,17 +135,27 @@ impl<'a> PartFiles<'a> {
         Err(Failure::new(Cause::SourceChanged, text))
     }
 
-    /// Returns the blocks that an earlier run left of a file.
-    pub(crate) fn find_earlier(&self, incoming: &IncomingFile) -> Result<VerifiedBlocks, Failure> {
+    /// Returns the blocks that an earlier run left of a file; `None` if another session holds them.
+    ///
+    /// `wait` is the wait so far, at most `idle_timeout` for an owner that writes nothing.
+    pub(crate) fn find_earlier(
+        &self,
+        incoming: &IncomingFile,
+        wait: &Mutex<LockWait>,
+        idle_timeout: Duration,
+    ) -> Result<Option<VerifiedBlocks>, Failure> {
         let Ok(dir) = self.registry.dirs.open(incoming.dir) else {
-            return Ok(VerifiedBlocks::default());
+            return Ok(Some(VerifiedBlocks::default()));
         };
         let names = PartNames::of(&incoming.name);
         let (entry, boot) = (&incoming.entry, self.boot);
-        let resume =
-            |request: &LockRequest<'_>| PartFile::resume(&dir, &names, entry, boot, request);
-        let found = self.request_lock(Duration::ZERO, resume)?;
-        let Some((part, here)) = found else { return Ok(VerifiedBlocks::default()) };
+        let warn = |text| self.registry.warn(PathBuf::new(), text);
+        let request = LockRequest { idle_timeout, wait: Some(wait), ..self.lock_request(&warn) };
+        let (part, here) = match PartFile::resume(&dir, &names, entry, boot, &request)? {
+            Earlier::Found(found) => *found,
+            Earlier::Missing => return Ok(Some(VerifiedBlocks::default())),
+            Earlier::Held => return Ok(None),
+        };
         // Kept open and locked while descriptors suffice, so that no other session changes what the
         // ledger counts.
         let mut slot = lock(&incoming.part);
@@ -147,6 +164,6 @@ impl<'a> PartFiles<'a> {
         slot.exists = true;
         drop(slot);
         self.close_excess(incoming.entry.id);
-        Ok(here)
+        Ok(Some(here))
     }
 }

@@ -10,7 +10,7 @@ use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
 use crate::file_io::block_io::direct::CacheBypass;
-use crate::model::options::{DEFAULT_TIMEOUT, DirectIo};
+use crate::model::options::DirectIo;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
@@ -27,13 +27,9 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-/// Longest wait for a part file whose owner keeps writing. An owner whose client was killed ends
-/// within moments; any other one is reported to the user.
+/// Longest wait for a part file whose owner keeps writing, or was told to end. An owner whose
+/// client was killed ends within moments; any other one is reported to the user.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Longest wait for a part file whose owner writes nothing: a session that lost its client ends at
-/// its own time-out.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(DEFAULT_TIMEOUT.as_secs() + 5);
 
 /// Wait after which the user is warned.
 const WARN_AFTER: Duration = Duration::from_secs(2);
@@ -43,7 +39,7 @@ const WARN_AFTER: Duration = Duration::from_secs(2);
 const MAX_LOCK_TRIES: u32 = 10;
 
 /// Interval of attempts to lock a part file.
-const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Records between two barriers: the number of blocks, of 1 MiB to 16 MiB each, that are read
 /// again after a power loss. (chosen: few flushes, and little to read again)
@@ -70,8 +66,39 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) session: &'a Arc<Session>,
     /// Longest wait if another thread of the same session still holds the part file.
     pub(crate) own_session_timeout: Duration,
+    /// Longest wait for an owner that writes nothing.
+    pub(crate) idle_timeout: Duration,
+    /// Wait of the caller, which tries again; `None`: the call waits itself.
+    pub(crate) wait: Option<&'a Mutex<LockWait>>,
     /// Warns the user of a long wait.
     pub(crate) warn: &'a dyn Fn(String),
+}
+
+/// Wait for a part file that another session holds.
+#[derive(Debug)]
+pub(crate) struct LockWait {
+    began: Instant,
+    /// Last modification seen, and the time when it changed.
+    written: Option<bankfull_sys::Timestamp>,
+    last_write: Option<Instant>,
+    is_warned: bool,
+}
+
+impl Default for LockWait {
+    fn default() -> Self {
+        Self { began: Instant::now(), written: None, last_write: None, is_warned: false }
+    }
+}
+
+/// Part file of an earlier run.
+#[derive(Debug)]
+pub(crate) enum Earlier {
+    /// There is none for this version.
+    Missing,
+    /// The part file, and the blocks that it holds.
+    Found(Box<(PartFile, VerifiedBlocks)>),
+    /// Another session holds it: try again.
+    Held,
 }
 
 /// An open part file with its journal.
@@ -110,6 +137,8 @@ enum LockOutcome {
     Replaced,
     /// Still held by a thread of the same session, for a file that failed.
     HeldBySelf,
+    /// Held by another session; the caller tries again.
+    Held,
 }
 
 impl PartFile {
@@ -154,14 +183,14 @@ impl PartFile {
         Err(busy(&shown))
     }
 
-    /// Opens the part file of an earlier run; `None` if there is none for this version.
+    /// Opens the part file of an earlier run.
     pub(crate) fn resume(
         dir: &Dir,
         names: &PartNames,
         entry: &Entry,
         boot: [u8; 16],
         request: &LockRequest<'_>,
-    ) -> Result<Option<(Self, VerifiedBlocks)>, Failure> {
+    ) -> Result<Earlier, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         let failed =
             |e: io::Error| failure(format!("cannot continue an earlier copy of {shown:?}"), &e);
@@ -169,17 +198,19 @@ impl PartFile {
             let Some(file) = found(dir.open_rw(&names.part)).map_err(failed)? else {
                 // A journal without a part file is useless.
                 remove_journal(dir, names).map_err(failed)?;
-                return Ok(None);
+                return Ok(Earlier::Missing);
             };
             match lock_part(dir, names, &file, entry, request)? {
                 LockOutcome::Acquired => {}
                 LockOutcome::Replaced => continue,
-                LockOutcome::HeldBySelf => return Ok(None),
+                LockOutcome::HeldBySelf => return Ok(Earlier::Missing),
+                LockOutcome::Held => return Ok(Earlier::Held),
             }
             // Opened under the lock, so that no other session writes to it.
             let journal = found(dir.open_rw(&names.journal)).map_err(failed)?;
-            let Some(journal) = journal else { return Ok(None) };
-            return Self::replay_journal(dir, names, entry, boot, file, journal);
+            let Some(journal) = journal else { return Ok(Earlier::Missing) };
+            let found = Self::replay_journal(dir, names, entry, boot, file, journal)?;
+            return Ok(found.map_or(Earlier::Missing, |found| Earlier::Found(Box::new(found))));
         }
         Err(busy(&shown))
     }
@@ -424,35 +455,22 @@ fn lock_part(
     let shown = String::from_utf8_lossy(&entry.name).into_owned();
     let stat = bankfull_sys::stat_file(file).map_err(|e| failure(&shown, &e))?;
     let key = (stat.dev, stat.ino);
-    let began = Instant::now();
-    let (mut written, mut last_write) = (stat.mtime, None);
-    let mut is_warned = false;
+    let mut own_wait = LockWait::default();
+    let mut kept_wait = request.wait.map(lock);
+    let wait = kept_wait.as_deref_mut().unwrap_or(&mut own_wait);
     // Without locks in the file system, the user must avoid two sessions at once.
     while !bankfull_sys::try_lock(file).unwrap_or(true) {
-        let waited = began.elapsed();
-        if preempt(key, entry.version, request.session) {
-            if waited >= request.own_session_timeout {
-                return Ok(LockOutcome::HeldBySelf);
-            }
-        } else {
-            let now = bankfull_sys::stat_file(file).map_or(written, |now| now.mtime);
-            if now != written {
-                (written, last_write) = (now, Some(Instant::now()));
-            }
-            let is_at_work = last_write.is_some_and(|at| at.elapsed() < BUSY_TIMEOUT);
-            if (waited >= BUSY_TIMEOUT && is_at_work) || waited >= IDLE_TIMEOUT {
-                return Err(busy(&shown));
-            }
-            if waited >= WARN_AFTER && !is_at_work && !is_warned {
-                (request.warn)(format!(
-                    "waiting for an earlier copy that still holds {shown:?}; up to {} s",
-                    IDLE_TIMEOUT.as_secs()
-                ));
-                is_warned = true;
-            }
+        let owner = preempt(key, entry.version, request.session);
+        if owner == Owner::Same && wait.began.elapsed() >= request.own_session_timeout {
+            return Ok(LockOutcome::HeldBySelf);
         }
-        if request.session.is_stopped() {
+        if owner != Owner::Same && wait.is_over(file, owner, request, &shown)
+            || request.session.is_stopped()
+        {
             return Err(busy(&shown));
+        }
+        if request.wait.is_some() {
+            return Ok(LockOutcome::Held);
         }
         std::thread::sleep(LOCK_POLL_INTERVAL);
     }
@@ -465,6 +483,37 @@ fn lock_part(
     let held = LockOwner { session: Arc::downgrade(request.session), version: entry.version };
     owners.insert(key, held);
     Ok(LockOutcome::Acquired)
+}
+
+impl LockWait {
+    /// True if the wait for another session's part file is over. Warns of a long wait, once.
+    fn is_over(
+        &mut self,
+        file: &File,
+        owner: Owner,
+        request: &LockRequest<'_>,
+        shown: &str,
+    ) -> bool {
+        let waited = self.began.elapsed();
+        let modified = bankfull_sys::stat_file(file).ok().map(|stat| stat.mtime);
+        if self.written.is_some() && modified != self.written {
+            self.last_write = Some(Instant::now());
+        }
+        self.written = modified;
+        let is_at_work = self.last_write.is_some_and(|at| at.elapsed() < BUSY_TIMEOUT);
+        let limit = match owner {
+            Owner::Preempted => request.idle_timeout.max(BUSY_TIMEOUT),
+            _ => request.idle_timeout,
+        };
+        if waited >= WARN_AFTER && waited < limit && !is_at_work && !self.is_warned {
+            (request.warn)(format!(
+                "waiting for an earlier copy that still holds {shown:?}; up to {} s",
+                limit.as_secs()
+            ));
+            self.is_warned = true;
+        }
+        (waited >= BUSY_TIMEOUT && is_at_work) || waited >= limit
+    }
 }
 
 fn busy(shown: &str) -> Failure {
@@ -482,19 +531,30 @@ pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
     }
 }
 
+/// Owner of a held part file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// The session that asks for it.
+    Same,
+    /// A session that was told to end.
+    Preempted,
+    Other,
+}
+
 /// Ends another session of this process that receives the same source version: its client was
-/// restarted. Returns true if `session` itself is the owner.
-fn preempt(key: (u64, u64), version: u64, session: &Arc<Session>) -> bool {
+/// restarted.
+fn preempt(key: (u64, u64), version: u64, session: &Arc<Session>) -> Owner {
     let held = lock(&LOCK_OWNERS).get(&key).map(|held| (held.session.upgrade(), held.version));
-    let Some((Some(owner), held_version)) = held else { return false };
+    let Some((Some(owner), held_version)) = held else { return Owner::Other };
     if Arc::ptr_eq(&owner, session) {
-        return true;
+        return Owner::Same;
     }
-    if held_version == version {
-        let text = "a newer session of the same transfer took over";
-        owner.fail(Failure::new(Cause::Busy, text).into());
+    if held_version != version {
+        return Owner::Other;
     }
-    false
+    let text = "a newer session of the same transfer took over";
+    owner.fail(Failure::new(Cause::Busy, text).into());
+    Owner::Preempted
 }
 
 /// True if a block of the part file has the hash in its record.
@@ -555,6 +615,12 @@ mod tests {
         layout: Layout,
     }
 
+    fn test_request(session: &Arc<Session>) -> LockRequest<'_> {
+        let own_session_timeout = Duration::ZERO;
+        let idle_timeout = Duration::from_secs(60);
+        LockRequest { session, own_session_timeout, idle_timeout, wait: None, warn: &|_| {} }
+    }
+
     impl Fixture {
         fn new() -> Self {
             let path = tempfile::tempdir().unwrap();
@@ -583,18 +649,19 @@ mod tests {
         }
 
         fn create(&self, session: &Arc<Session>, version: u64) -> Result<PartFile, Failure> {
-            let request =
-                LockRequest { session, own_session_timeout: Duration::ZERO, warn: &|_| {} };
+            let request = test_request(session);
             let entry = self.entry(version);
             PartFile::create(&self.dir, &self.names, &entry, self.layout, BOOT, &request)
         }
 
         fn resume(&self, session: &Arc<Session>, version: u64) -> Option<VerifiedBlocks> {
-            let request =
-                LockRequest { session, own_session_timeout: Duration::ZERO, warn: &|_| {} };
+            let request = test_request(session);
             let entry = self.entry(version);
             let found = PartFile::resume(&self.dir, &self.names, &entry, BOOT, &request).unwrap();
-            found.map(|(_, here)| here)
+            match found {
+                Earlier::Found(found) => Some(found.1),
+                Earlier::Missing | Earlier::Held => None,
+            }
         }
 
         fn at(&self, name: &OsStr) -> std::path::PathBuf {
@@ -670,6 +737,23 @@ mod tests {
         record(&old, 1);
         drop(new);
         assert_eq!(fixture.resume(&Arc::default(), 2), Some(VerifiedBlocks::default()));
+    }
+
+    #[test]
+    fn part_held_by_another_session_is_reported_at_once() {
+        let fixture = Fixture::new();
+        let (owner, other): (Arc<Session>, Arc<Session>) = Default::default();
+        let part = fixture.create(&owner, 1).unwrap();
+        let (entry, wait) = (fixture.entry(2), Mutex::default());
+        let resume = |idle_timeout| {
+            let request = LockRequest { wait: Some(&wait), idle_timeout, ..test_request(&other) };
+            PartFile::resume(&fixture.dir, &fixture.names, &entry, BOOT, &request)
+        };
+        assert!(matches!(resume(Duration::from_secs(60)), Ok(Earlier::Held)));
+        assert_eq!(resume(Duration::ZERO).unwrap_err().cause(), Cause::Busy);
+        drop(part);
+        assert!(matches!(resume(Duration::ZERO), Ok(Earlier::Missing)));
+        assert!(!owner.is_stopped());
     }
 
     #[test]

@@ -5,13 +5,14 @@ use super::completion::Completion;
 use super::incoming::IncomingFile;
 use super::merge::MergeQueue;
 use super::open_parts::PartFiles;
-use super::part_file::remove_part;
+use super::part_file::{LOCK_POLL_INTERVAL, LockWait, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
 use super::want_message::{is_final, make_refusal, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::part_names;
+use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
@@ -27,11 +28,34 @@ use bankfull_sys::FileKind;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Maximum number of wants in a message: each may carry a reason of up to 4 KiB, a frame 1 MiB.
 const MAX_WANTS_PER_MESSAGE: usize = 128;
+
+/// Interval of checks for held files. (chosen: as for the end of the session)
+const HELD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Files whose part files other sessions hold. Other files do not wait for them.
+#[derive(Default)]
+pub(crate) struct HeldFiles {
+    files: Mutex<Vec<HeldFile>>,
+    /// Set when the sender has finished.
+    closed: Latch,
+}
+
+/// A file that waits for its part file.
+struct HeldFile {
+    incoming: IncomingFile,
+    plan: Plan,
+    wait: Mutex<LockWait>,
+}
+
+fn count_final(wants: &[Want]) -> usize {
+    wants.iter().filter(|want| is_final(want.verdict)).count()
+}
 
 /// Answers announced entries.
 pub(crate) struct WantDecider<'a> {
@@ -43,6 +67,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) compare: CompareQueue,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
+    /// Files whose part files other sessions hold.
+    pub(crate) held: HeldFiles,
     /// Announcements, if the session is merged with others.
     pub(crate) merge: Option<MergeQueue>,
     /// Compare files by content instead of size and time.
@@ -80,6 +106,7 @@ impl WantDecider<'_> {
     /// Closes the queues after the sender has finished.
     pub(crate) fn close(&self) {
         self.compare.close();
+        self.held.closed.set();
         self.merge.iter().for_each(MergeQueue::close);
     }
 
@@ -119,15 +146,18 @@ impl WantDecider<'_> {
                 EntryKind::File => wants.extend(self.on_file(entry)),
             }
         }
-        for wants in wants.chunks(MAX_WANTS_PER_MESSAGE) {
-            self.registry.outbox.post(&Message::Wants(wants.to_vec()));
-        }
+        self.post_wants(&wants);
         if !made.is_empty() {
             self.registry.outbox.post_finished(&made);
         }
-        let completed = wants.iter().filter(|want| is_final(want.verdict)).count();
-        self.completion.on_completed(completed + made.len());
+        self.completion.on_completed(count_final(&wants) + made.len());
         Ok(())
+    }
+
+    fn post_wants(&self, wants: &[Want]) {
+        for wants in wants.chunks(MAX_WANTS_PER_MESSAGE) {
+            self.registry.outbox.post(&Message::Wants(wants.to_vec()));
+        }
     }
 
     /// Answers an entry that loses to another session's; returns false if it is to be put in place.
@@ -254,20 +284,55 @@ impl WantDecider<'_> {
             registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
             return Some(make_want(id, Verdict::WouldSend));
         }
-        let here = match self.find_earlier(&incoming) {
-            Ok(here) => here,
-            Err(failure) => {
-                registry.stats.file_failed(registry.path(&incoming), &failure);
-                return Some(make_refusal(id, failure));
+        self.enter_part(HeldFile { incoming, plan, wait: Mutex::default() }, Duration::MAX)
+    }
+
+    /// Enters a file with what an earlier run left of it.
+    ///
+    /// Returns no want while another session holds that.
+    fn enter_part(&self, file: HeldFile, idle_timeout: Duration) -> Option<Want> {
+        let registry = &self.registry;
+        match self.find_earlier(&file, idle_timeout) {
+            Ok(Some(here)) => self.enter_with(file, &here),
+            Ok(None) => {
+                lock(&self.held.files).push(file);
+                None
             }
+            Err(failure) => {
+                registry.stats.file_failed(registry.path(&file.incoming), &failure);
+                Some(make_refusal(file.incoming.entry.id, failure))
+            }
+        }
+    }
+
+    /// Tries held files again until the sender has finished or the session ends.
+    pub(crate) fn run_held(&self, idle_timeout: Duration) {
+        let session = &self.registry.session;
+        let interval = || match lock(&self.held.files).is_empty() {
+            true => HELD_CHECK_INTERVAL,
+            false => LOCK_POLL_INTERVAL,
         };
+        while !self.held.closed.wait(interval()) && !session.is_stopped() {
+            let files = std::mem::take(&mut *lock(&self.held.files));
+            let enter = |file| self.enter_part(file, idle_timeout);
+            let wants: Vec<Want> = files.into_iter().filter_map(enter).collect();
+            if !wants.is_empty() {
+                self.post_wants(&wants);
+                self.completion.on_completed(count_final(&wants));
+            }
+        }
+    }
+
+    fn enter_with(&self, file: HeldFile, here: &VerifiedBlocks) -> Option<Want> {
+        let (registry, HeldFile { incoming, plan, .. }) = (&self.registry, file);
+        let id = incoming.entry.id;
         let mut want = make_want(id, Verdict::Send);
         match incoming.layout() {
             Some(layout) => {
                 let resumed = here.blocks.iter().map(|(index, _)| layout.block_len(*index)).sum();
                 registry.stats.counts.record(&incoming.stats, ByteSource::Resumed, resumed);
                 want.have = self.post_have(id, &here.set(layout.count()));
-                registry.ledger().expect_blocks(id, layout, &here);
+                registry.ledger().expect_blocks(id, layout, here);
             }
             None => registry.ledger().expect_packed(id, incoming.entry.size),
         }
@@ -298,12 +363,16 @@ impl WantDecider<'_> {
         Vec::new()
     }
 
-    /// Returns the blocks that an earlier run left of a file.
-    fn find_earlier(&self, incoming: &IncomingFile) -> Result<VerifiedBlocks, Failure> {
-        let entry = &incoming.entry;
+    /// Returns the blocks that an earlier run left of a file; `None` if another session holds them.
+    fn find_earlier(
+        &self,
+        file: &HeldFile,
+        idle_timeout: Duration,
+    ) -> Result<Option<VerifiedBlocks>, Failure> {
+        let entry = &file.incoming.entry;
         if self.dry_run || entry.block_bytes == 0 || self.registry.dirs.is_parent_created(entry) {
-            return Ok(VerifiedBlocks::default());
+            return Ok(Some(VerifiedBlocks::default()));
         }
-        self.parts.find_earlier(incoming)
+        self.parts.find_earlier(&file.incoming, &file.wait, idle_timeout)
     }
 }
