@@ -84,6 +84,8 @@ pub(crate) struct ControlReader {
     /// Suffix of errors: the user's way out of a lost connection.
     hint: &'static str,
     is_authenticated: bool,
+    /// First byte of the peer, if it was awaited.
+    first_byte: Option<u8>,
     tunnel: Option<TunnelSink>,
 }
 
@@ -97,7 +99,7 @@ impl ControlReader {
     /// Reads from `input`; `peer` names the peer in errors. The hint applies once authenticated.
     pub(crate) fn new(input: Box<dyn Read + Send>, peer: String, hint: &'static str) -> Self {
         let frames = FrameReader::new(MAX_HELLO_FRAME_BYTES);
-        Self { input, frames, peer, hint, is_authenticated: false, tunnel: None }
+        Self { input, frames, peer, hint, is_authenticated: false, first_byte: None, tunnel: None }
     }
 
     /// Accepts frames of full size, since the peer is authenticated.
@@ -124,13 +126,24 @@ impl ControlReader {
         while self.next().is_ok() {}
     }
 
+    /// Waits for the first byte before the magic.
+    pub(crate) fn wait_for_first_byte(&mut self) -> Result<(), Error> {
+        self.first_byte = Some(self.read_byte()?);
+        Ok(())
+    }
+
+    fn read_byte(&mut self) -> Result<u8, Error> {
+        let mut byte = [0];
+        self.input.read_exact(&mut byte).map_err(|e| self.loss_error(&e))?;
+        Ok(byte[0])
+    }
+
     /// Reads up to the end of the magic. Skips the output of a login shell before it.
     pub(crate) fn expect_magic(&mut self, noise_bytes_max: usize) -> Result<(), Error> {
         let mut seen: VecDeque<u8> = VecDeque::new();
-        let mut byte = [0];
         for _ in 0..noise_bytes_max + control::MAGIC.len() {
-            self.input.read_exact(&mut byte).map_err(|e| self.loss_error(&e))?;
-            seen.push_back(byte[0]);
+            let byte = self.first_byte.take().map_or_else(|| self.read_byte(), Ok)?;
+            seen.push_back(byte);
             if seen.len() > control::MAGIC.len() {
                 seen.pop_front();
             }
@@ -195,7 +208,8 @@ pub(crate) struct ConnectionLoss {
 }
 
 impl ConnectionLoss {
-    fn to_error(&self, error: &io::Error) -> Error {
+    /// Returns the error for this cause.
+    pub(crate) fn to_error(&self, error: &io::Error) -> Error {
         let Self { peer, hint } = self;
         if is_timeout(error) {
             let text = format!("no response from {peer} within the timeout{hint}");

@@ -12,9 +12,10 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
     ServerConnection, SignatureScheme,
 };
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// First byte of a TLS handshake record (RFC 8446 §5.1); never the first byte of an unencrypted
 /// data stream.
@@ -64,6 +65,8 @@ pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
 }
 
 /// Connects as client; returns the connection and the fingerprint presented.
+///
+/// The read timeout of the socket limits the whole handshake.
 pub(crate) fn connect(
     config: &Arc<ClientConfig>,
     socket: &mut TcpStream,
@@ -75,7 +78,7 @@ pub(crate) fn connect(
     let client = ClientConnection::new(Arc::clone(config), name)
         .map_err(|e| Error::new(ErrorKind::Local, format!("cannot set up TLS: {e}")))?;
     let mut connection = Connection::Client(client);
-    handshake(&mut connection, socket).map_err(|e| connect_error(peer, &e))?;
+    handshake_in_time(&mut connection, socket).map_err(|e| connect_error(peer, &e))?;
     let presented = connection.peer_certificates().and_then(|c| c.first()).map(fingerprint_of);
     let presented = presented.ok_or_else(|| {
         Error::new(ErrorKind::Protocol, format!("{peer} presented no certificate"))
@@ -126,7 +129,45 @@ fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-fn handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
+/// Performs the handshake within the read timeout of the socket, which it keeps.
+fn handshake_in_time(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
+    let Some(timeout) = socket.read_timeout()? else { return handshake(connection, socket) };
+    let mut limited = TimeLimited { socket, started: Instant::now(), timeout };
+    handshake(connection, &mut limited)?;
+    socket.set_read_timeout(Some(timeout))
+}
+
+/// Socket whose reads together take no longer than a timeout.
+///
+/// A peer that sends single bytes would reset the timeout of each read.
+struct TimeLimited<'s> {
+    socket: &'s mut TcpStream,
+    started: Instant,
+    timeout: Duration,
+}
+
+impl Read for TimeLimited<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let left = self.timeout.saturating_sub(self.started.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.read(out)
+    }
+}
+
+impl Write for TimeLimited<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+fn handshake(connection: &mut Connection, socket: &mut (impl Read + Write)) -> io::Result<()> {
     while connection.is_handshaking() {
         complete_io(connection, socket)?;
     }
@@ -138,7 +179,7 @@ fn handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<
 }
 
 /// Performs one step of I/O; ignores interruption by a signal.
-fn complete_io(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
+fn complete_io(connection: &mut Connection, socket: &mut (impl Read + Write)) -> io::Result<()> {
     match connection.complete_io(socket) {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
         done => done.map(|_| ()),

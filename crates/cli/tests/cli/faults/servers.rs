@@ -2,17 +2,20 @@
 //! its destination.
 
 use super::super::harness::{
-    Done, FakeServer, Peer, Scratch, base, below, cp, entry, is_over_path, run_for, snapshot,
-    welcome,
+    Done, FakeServer, Peer, Scratch, base, below, cp, entry, is_over_path, patience, run_for,
+    snapshot, welcome, write_file,
 };
 use bankfull_proto::blocks::Run;
 use bankfull_proto::wire::control::{
-    Cause, Entry, EntryKind, Failure, FileRuns, Message, Opened, Source, Totals, Verdict, Want,
+    self, Cause, Entry, EntryKind, Failure, FileRuns, MAGIC, Message, Opened, Source, Totals,
+    Verdict, Want,
 };
 use std::fs;
+use std::io::{Read, Write};
+use std::process::Command;
 use std::sync::{Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of entries of 200 bytes. They exceed the default buffers of two sockets, 4 MiB for
 /// sending and 6 MiB for receiving (tcp(7)), and are created quickly.
@@ -181,6 +184,95 @@ fn finished_server_with_open_streams_times_out() {
     command.arg(server.url()).arg(here.join("in"));
     let done = run_for(&mut command, Duration::from_secs(12)).expect(30);
     done.says(&["left its data streams open"]);
+}
+
+/// Pause between single bytes or pings, far below the timeout of a read.
+const TRICKLE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Expects that a copy with a timeout of two seconds gives up in that time.
+fn expect_timeout(mut command: Command, source: &str, words: &[&str]) {
+    let here = Scratch::new();
+    command.args(["--timeout", "2", "--state-dir"]).arg(here.join("state"));
+    command.arg(source).arg(here.join("in"));
+    let started = Instant::now();
+    run_for(&mut command, Duration::from_secs(20)).expect(30).says(words);
+    let elapsed = started.elapsed();
+    assert!(elapsed < patience(Duration::from_secs(5)), "it took {elapsed:?}");
+}
+
+fn expect_timeout_from(server: &FakeServer, words: &str) {
+    let mut command = cp();
+    command.args(["--accept-new", "--transport", "tcp"]);
+    let name = server.url().replace("bankfull://", "").replace('/', "");
+    expect_timeout(command, &server.url(), &[&name, words]);
+}
+
+/// Sends `first` byte by byte, then pings, until the client gives up.
+fn trickle(peer: &mut Peer, first: &[u8]) {
+    let ping = control::encode(&Message::Ping).unwrap();
+    for byte in first {
+        peer.send_raw(&[*byte]);
+        thread::sleep(TRICKLE_INTERVAL);
+    }
+    for _ in 0..100 {
+        peer.send_raw(&ping);
+        thread::sleep(TRICKLE_INTERVAL);
+    }
+}
+
+#[test]
+fn trickled_tls_handshake_times_out() {
+    let server = FakeServer::raw(|mut socket| {
+        let _ = socket.read(&mut [0; 4096]);
+        // The header of a long record, and its beginning.
+        let record = [&[0x16, 3, 3, 0x20, 0, 2, 0, 0x1f, 0][..], &[0; 200]].concat();
+        for byte in record {
+            if socket.write_all(&[byte]).is_err() {
+                return;
+            }
+            thread::sleep(TRICKLE_INTERVAL);
+        }
+    });
+    expect_timeout_from(&server, "accepted the connection but did not answer");
+}
+
+#[test]
+fn trickled_or_absent_welcome_times_out() {
+    let first = control::encode(&welcome(1)).unwrap();
+    for first in [first, Vec::new()] {
+        let server = FakeServer::greeted(move |peer, _| trickle(peer, &first));
+        expect_timeout_from(&server, "no response from");
+    }
+}
+
+#[test]
+fn trickled_or_absent_opened_times_out() {
+    let first = control::encode(&opened()).unwrap();
+    for first in [[first, vec![0; 100]].concat(), Vec::new()] {
+        let server = FakeServer::greeted(move |peer, _| {
+            thread::sleep(Duration::from_secs(1));
+            peer.send(&welcome(1));
+            peer.receive();
+            trickle(peer, &first);
+        });
+        expect_timeout_from(&server, "no response from");
+    }
+}
+
+#[test]
+fn pinging_agent_without_welcome_times_out() {
+    let octal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\{byte:03o}")).collect::<String>();
+    let (magic, ping) = (octal(&MAGIC), octal(&control::encode(&Message::Ping).unwrap()));
+    // The time begins after the login, here of a second.
+    let script =
+        format!("sleep 1; printf '{magic}'; while sleep 0.1; do printf '{ping}' || exit; done");
+    let here = Scratch::new();
+    write_file(&here.join("ssh"), script);
+    let mut command = cp();
+    command.arg("--ssh-command").arg(format!("sh {}", here.join("ssh").display()));
+    let started = Instant::now();
+    expect_timeout(command, "there:dir", &["no response from there over ssh"]);
+    assert!(started.elapsed() >= Duration::from_secs(3));
 }
 
 #[test]

@@ -28,7 +28,9 @@ pub(crate) use peer::{
 };
 pub(crate) use proxy::Proxy;
 pub(crate) use relay::Relay;
-pub(crate) use remote::{connect_remote, is_over_path, remote_address, remote_host, remote_url};
+pub(crate) use remote::{
+    connect_remote, is_over_path, patience, remote_address, remote_host, remote_url,
+};
 pub(crate) use rng::{Rng, seed};
 pub(crate) use run::{
     Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, unprivileged_within,

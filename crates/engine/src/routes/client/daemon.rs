@@ -180,18 +180,23 @@ fn admit(
         warn(format!("trusting {name} with fingerprint {fingerprint} from now on ({file})"));
     }
     let is_encrypted = encryption || socket.is_encrypted();
-    let peer = control_peer(socket, tls, name)?;
+    let peer = control_peer(socket, tls, target)?;
     let actual = Request { options: &options, ..request.clone() };
     let (token, open) = (actual.token.clone(), actual.open(actual.streams()(rtt)));
     let (peer, (welcome, request_sent)) =
-        peer.run_cancellable(cancel, move |peer| peer.handshake_and_open(token, &open))?;
+        peer.run_greeting(cancel, move |peer| peer.handshake_and_open(token, &open))?;
     let connector = Connector::new(dialer, pending, is_encrypted.then_some(fingerprint), &welcome);
     let is_fallback = quic_error.is_some();
     Ok(Admitted { options, peer, connector, welcome, rtt, request_sent, port, is_fallback })
 }
 
 /// Returns the peer at the other end of a control connection.
-fn control_peer(socket: Socket, tls: Option<Connection>, name: &str) -> Result<Peer, Error> {
+fn control_peer(
+    socket: Socket,
+    tls: Option<Connection>,
+    target: &DaemonTarget,
+) -> Result<Peer, Error> {
+    let name = &target.name;
     let lost = |e: io::Error| Error::network(format!("the connection to {name} failed"), &e);
     let route = if tls.is_some() { Route::Daemon } else { Route::Quic };
     let wake = socket.try_clone().map_err(lost)?;
@@ -205,6 +210,7 @@ fn control_peer(socket: Socket, tls: Option<Connection>, name: &str) -> Result<P
         name: name.to_owned(),
         route,
         max_noise_bytes: 0,
+        greeting_time: target.timeout,
     })
 }
 

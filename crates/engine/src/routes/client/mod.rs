@@ -6,7 +6,7 @@ pub(crate) mod daemon;
 mod dial;
 pub(crate) mod ssh;
 
-use crate::base::cancel::Cancel;
+use crate::base::cancel::{Cancel, run_abandonable};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Summary};
 use crate::base::event_log::session_span;
@@ -66,6 +66,8 @@ pub(crate) struct Peer {
     pub(crate) route: Route,
     /// Maximum number of bytes before the peer's first message.
     pub(crate) max_noise_bytes: usize,
+    /// Time that remains for the peer's messages up to `Opened`.
+    pub(crate) greeting_time: Duration,
 }
 
 /// The transfer requested from the peer, and what this side knows of it.
@@ -104,11 +106,40 @@ impl Peer {
         result
     }
 
-    /// Exchanges `Hello` and `Welcome`.
-    pub(crate) fn handshake(&mut self, token: Option<Vec<u8>>) -> Result<Welcome, Error> {
-        let greeting = greeting(token)?;
-        write_now(&mut *self.output, &greeting, &self.name)?;
-        self.read_welcome()
+    /// Runs work that waits for messages up to `Opened`, in what remains of their time.
+    ///
+    /// The timeout of a read does not suffice: pings and single bytes would reset it for ever.
+    /// Cancellation and lateness close the connection.
+    pub(crate) fn run_greeting<T: Send + 'static>(
+        mut self,
+        cancel: &Cancel,
+        work: impl FnOnce(&mut Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(Self, T), Error> {
+        let (close, loss, limit) =
+            (Arc::clone(&self.close), self.reader.loss(), self.greeting_time);
+        let started = Instant::now();
+        let is_late = || started.elapsed() >= limit;
+        let work = move || work(&mut self).map(|done| (self, done));
+        let result = run_abandonable(|| cancel.is_cancelled() || is_late(), work);
+        if cancel.is_cancelled() {
+            close();
+        }
+        match result {
+            Err(error) if error.kind() == ErrorKind::Interrupted && !cancel.is_cancelled() => {
+                close();
+                Err(loss.to_error(&std::io::ErrorKind::TimedOut.into()))
+            }
+            done => done.map(|(mut peer, done)| {
+                peer.greeting_time = limit.saturating_sub(started.elapsed());
+                (peer, done)
+            }),
+        }
+    }
+
+    /// Sends `Hello`, and waits for the first byte of the peer's output.
+    pub(crate) fn send_hello(&mut self) -> Result<(), Error> {
+        write_now(&mut *self.output, &greeting(None)?, &self.name)?;
+        self.reader.wait_for_first_byte()
     }
 
     /// Exchanges `Hello` and `Welcome`, and appends the request if it is short. Returns true if the
@@ -134,7 +165,8 @@ impl Peer {
         Ok((welcome, fits))
     }
 
-    fn read_welcome(&mut self) -> Result<Welcome, Error> {
+    /// Waits for `Welcome`.
+    pub(crate) fn read_welcome(&mut self) -> Result<Welcome, Error> {
         self.reader.expect_magic(self.max_noise_bytes)?;
         match self.reader.next()? {
             Message::Welcome(welcome) => {
@@ -208,7 +240,7 @@ fn run_handshaken(
     let streams = request.streams();
     let open = (!request_sent).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
-    let (mut peer, opened) = peer.run_cancellable(cancel, |peer| peer.open_transfer(open))?;
+    let (mut peer, opened) = peer.run_greeting(cancel, |peer| peer.open_transfer(open))?;
     let uses_credit = opened.credit == Some(true);
     if context.barrier_party.is_some() && !uses_credit {
         return Err(rounds_unsupported(&peer.name));
@@ -530,12 +562,11 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
-    /// Runs a handshake with a request for `paths` paths. Returns the messages that the server has
-    /// before it answers, and whether the request was sent.
-    fn handshake_with(paths: usize) -> (Vec<Message>, bool) {
+    /// Returns a client at one end of a socket pair, and the other end.
+    fn client_with(greeting_time: Duration) -> (Peer, UnixStream) {
         let (near, peer) = UnixStream::pair().unwrap();
         let end = near.try_clone().unwrap();
-        let mut client = Peer {
+        let client = Peer {
             reader: ControlReader::new(Box::new(near.try_clone().unwrap()), "server".into(), ""),
             output: Box::new(near),
             wake: Box::new(|| {}),
@@ -543,7 +574,15 @@ mod tests {
             name: "server".to_owned(),
             route: Route::Daemon,
             max_noise_bytes: 0,
+            greeting_time,
         };
+        (client, peer)
+    }
+
+    /// Runs a handshake with a request for `paths` paths. Returns the messages that the server has
+    /// before it answers, and whether the request was sent.
+    fn handshake_with(paths: usize) -> (Vec<Message>, bool) {
+        let (mut client, peer) = client_with(Duration::from_secs(60));
         let open = Open {
             direction: Direction::Pull,
             paths: vec![PathBytes(vec![b'p'; 100]); paths],
@@ -577,5 +616,32 @@ mod tests {
         assert!(matches!(received[..], [Message::Hello(_), Message::Open(_)]) && request_sent);
         let (received, request_sent) = handshake_with(20);
         assert!(matches!(received[..], [Message::Hello(_)]) && !request_sent);
+    }
+
+    #[test]
+    fn greeting_messages_share_one_time() {
+        let time = Duration::from_millis(400);
+        let (client, mut peer) = client_with(time);
+        let mut greeting = control::MAGIC.to_vec();
+        let welcome = Welcome { version: MAX_VERSION, ..Welcome::default() };
+        greeting.extend(control::encode(&Message::Welcome(welcome)).unwrap());
+        let started = Instant::now();
+        let serving = std::thread::spawn(move || {
+            std::thread::sleep(time / 2);
+            peer.write_all(&greeting).unwrap();
+            let ping = control::encode(&Message::Ping).unwrap();
+            // Until the client closes the connection.
+            while peer.write_all(&ping).is_ok() {
+                std::thread::sleep(time / 40);
+            }
+        });
+        let cancel = Cancel::new();
+        let (client, _) = client.run_greeting(&cancel, Peer::read_welcome).unwrap();
+        assert!(client.greeting_time <= time / 2, "{:?}", client.greeting_time);
+        let late = client.run_greeting(&cancel, |client| client.open_transfer(None)).err().unwrap();
+        assert_eq!(late.kind(), ErrorKind::Timeout);
+        assert_eq!(late.to_string(), "no response from server within the timeout");
+        assert!(started.elapsed() >= time);
+        serving.join().unwrap();
     }
 }

@@ -171,8 +171,11 @@ fn start(
         name: login.host.to_owned(),
         route: Route::Ssh,
         max_noise_bytes: MAX_NOISE_BYTES,
+        greeting_time: timeout,
     };
-    match peer.run_cancellable(cancel, |peer| peer.handshake(None)) {
+    // A login may take long, as the user types a password: the time begins with the first output.
+    let begun = peer.run_cancellable(cancel, Peer::send_hello);
+    match begun.and_then(|(peer, ())| peer.run_greeting(cancel, Peer::read_welcome)) {
         Ok(handshaken) => Ok(handshaken),
         Err(error) => {
             if error.kind() == ErrorKind::Timeout {
