@@ -21,12 +21,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-/// Characters that change the order of text on a terminal. (Unicode Standard Annex 9, §2)
-const BIDI_MARKS: [char; 12] = [
-    '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
-    '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
-];
-
 /// Prefix of the targets of this program.
 const OWN_TARGET: &str = "bankfull";
 
@@ -211,14 +205,11 @@ impl Write for &LogWriter {
 /// Returns a line with escapes for control characters within it, and for bidirectional marks.
 fn escaped(line: &[u8], format: LogFormat) -> String {
     let line = String::from_utf8_lossy(line);
-    let mut escaped = String::with_capacity(line.len());
-    for c in line.trim_end_matches('\n').chars() {
-        match (c.is_control() || BIDI_MARKS.contains(&c), format) {
-            (false, _) => escaped.push(c),
-            (true, LogFormat::Text) => escaped.extend(c.escape_unicode()),
-            (true, LogFormat::Json) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-        }
-    }
+    let line = line.trim_end_matches('\n');
+    let mut escaped = match format {
+        LogFormat::Text => output::printable_text(line),
+        LogFormat::Json => output::printable_json(line),
+    };
     escaped.push('\n');
     escaped
 }
@@ -289,7 +280,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["path"], "a\u{9b}b\u{202e}\u{7f}c");
         assert_eq!(json, "{\"path\":\"a\\u009bb\\u202e\\u007fc\"}\n");
-        assert_eq!(escaped(b"a\nb\n", LogFormat::Text), "a\\u{a}b\n");
+        assert_eq!(escaped(b"a\nb\n", LogFormat::Text), "a\\nb\n");
     }
 
     #[test]

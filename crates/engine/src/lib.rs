@@ -47,7 +47,7 @@ pub use api::server::Server;
 pub use api::transfer::Transfer;
 pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use base::cancel::Cancel;
-pub use base::error::{Error, ErrorKind};
+pub use base::error::{Error, ErrorKind, is_terminal_control};
 pub use base::event::{
     BufferLimit, Controller, Event, EventSink, NoEvents, Outcome, Progress, ReceiveBufferKind,
     Route, Sample, Summary, TuningDecision,

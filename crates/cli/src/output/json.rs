@@ -4,7 +4,7 @@
 use super::progress::{Rates, average};
 use super::quiet::source_failed_line;
 use super::sources::Sources;
-use super::text::printable_text;
+use super::text::{printable_json, printable_text};
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
 use crate::exit::Exit;
 use bankfull::{Error, Event, GatherSummary, Outcome, ProbeResult, Progress, Rate, Round, Summary};
@@ -40,7 +40,7 @@ impl Json {
     }
 
     fn put(&mut self, line: Line) {
-        self.output.data_line(&line.end());
+        self.output.data_line(&printable_json(&line.end()));
     }
 }
 

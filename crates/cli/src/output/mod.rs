@@ -23,7 +23,7 @@ pub(crate) use handles::Output;
 pub(crate) use probe_result::figures as probe_figures;
 pub(crate) use progress::above_progress;
 pub(crate) use reporter::Reporter;
-pub(crate) use text::{byte_rate, printable, printable_text};
+pub(crate) use text::{byte_rate, printable, printable_json, printable_text};
 
 use crate::exit::Exit;
 use crate::flags::ShowFlags;

@@ -1,12 +1,14 @@
 //! Formatting of counts, times, rates, and of names that are safe to print.
 
-use bankfull::Rate;
+use bankfull::{Rate, is_terminal_control};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Formats a path in one line for a terminal: control characters and invalid UTF-8 become escapes.
+/// Formats a path in one line for a terminal.
+///
+/// Control characters, bidirectional marks and invalid UTF-8 become escapes.
 pub(crate) fn printable(path: &Path) -> String {
     let mut shown = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -19,11 +21,27 @@ pub(crate) fn printable(path: &Path) -> String {
     shown
 }
 
-/// Formats text in one line, with control characters as escapes.
+/// Formats text in one line, with control characters and bidirectional marks as escapes.
 pub(crate) fn printable_text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if is_terminal_control(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// Returns a line of JSON with all control characters and bidirectional marks as escapes.
+///
+/// `serde_json` escapes only those that JSON does not allow in strings.
+pub(crate) fn printable_json(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for c in line.chars() {
+        if is_terminal_control(c) {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
     }
     shown
 }
@@ -112,6 +130,17 @@ mod tests {
         assert_eq!(shown(b"a\nb\x1b[2J"), "a\\nb\\u{1b}[2J");
         assert_eq!(shown("grün\u{9b}".as_bytes()), "grün\\u{9b}");
         assert_eq!(shown(b"a\xff\xfeb"), "a\\xff\\xfeb");
+        assert_eq!(shown("fdp\u{202e}exe\u{2066}".as_bytes()), "fdp\\u{202e}exe\\u{2066}");
+        assert_eq!(shown("גְּדִי ‍".as_bytes()), "גְּדִי ‍", "only the marks that change the order");
+    }
+
+    #[test]
+    fn printable_json_keeps_the_value() {
+        let text = "a\u{9b}b\u{202e}\u{7f}\u{61c}c ü";
+        let line = serde_json::Value::from(text).to_string();
+        let shown = printable_json(&line);
+        assert_eq!(shown, "\"a\\u009bb\\u202e\\u007f\\u061cc ü\"");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
     }
 
     #[test]

@@ -253,10 +253,24 @@ pub(crate) fn reachability_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Escapes control characters, so that a peer's text is safe on a terminal.
+/// Characters that change the order of text on a terminal. (Unicode Standard Annex 9, §2)
+const BIDI_MARKS: [char; 12] = [
+    '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
+    '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+];
+
+/// True for control characters and bidirectional marks, which a program escapes before display.
+///
+/// With them, a peer's text could command the terminal, or read otherwise than it is.
+#[must_use]
+pub fn is_terminal_control(c: char) -> bool {
+    c.is_control() || BIDI_MARKS.contains(&c)
+}
+
+/// Escapes control characters and bidirectional marks. A peer's text is then safe on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .flat_map(|c| if is_terminal_control(c) { c.escape_default().collect() } else { vec![c] })
         .collect()
 }
 

@@ -5,10 +5,11 @@ use super::super::harness::{
     Done, FakeServer, Peer, Scratch, base, below, cp, entry, is_over_path, patience, run_for,
     snapshot, welcome, write_file,
 };
+use crate::command;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::wire::control::{
     self, Cause, Entry, EntryKind, Failure, FileRuns, MAGIC, Message, Opened, Source, Totals,
-    Verdict, Want,
+    Verdict, Want, Welcome,
 };
 use std::fs;
 use std::io::{Read, Write};
@@ -309,6 +310,32 @@ fn error_before_a_reset_is_reported() {
 fn malformed_message_is_refused() {
     fetch_from(|peer| peer.send_raw(&[0, 0, 0, 3, 0xff, 0xff, 0xff])).expect(12);
     fetch_from(|peer| peer.send_raw(&[0xff; 64])).expect(12).says(&["over the limit"]);
+}
+
+#[test]
+fn hostile_texts_are_escaped_on_the_terminal() {
+    const TEXT: &str = "fdp\u{202e}exe\u{2066}\u{9b}2J\u{1b}c\u{61c}";
+    let server = FakeServer::greeted(move |peer, _| {
+        let Message::Welcome(greeting) = welcome(1) else { panic!("no Welcome") };
+        peer.send(&Message::Welcome(Welcome { software: TEXT.into(), ..greeting }));
+        peer.receive();
+        peer.send(&opened());
+        peer.wait_for_streams(1);
+        peer.send(&Message::Error(Failure::new(Cause::Other, TEXT)));
+    });
+    let mut text = command();
+    text.args(["cp", "-v"]);
+    for (mut command, software) in [(cp(), r#""software":"fdp\u202eexe"#), (text, "")] {
+        let here = Scratch::new();
+        command.args(["--accept-new", "--streams", "1", "--transport", "tcp", "--state-dir"]);
+        command.arg(here.join("state")).arg(server.url()).arg(here.join("in"));
+        let done = run_for(&mut command, Duration::from_secs(20));
+        done.says(&[r"the peer reported: fdp\u{202e}exe"]);
+        assert!(done.out.contains(software), "{done:?}");
+        let is_safe =
+            |c: char| c == '\n' || !(c.is_control() || "\u{202e}\u{2066}\u{61c}".contains(c));
+        assert!(format!("{}{}", done.out, done.err).chars().all(is_safe), "{done:?}");
+    }
 }
 
 #[test]
