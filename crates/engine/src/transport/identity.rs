@@ -6,14 +6,17 @@ use crate::base::error::{Error, ErrorKind};
 use crate::model::options::Fingerprint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs;
-use std::io::{ErrorKind as IoKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind as IoKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use tracing::info;
 
 /// File in the state directory: length of the certificate (4 bytes, big-endian), certificate,
 /// private key; both DER. A single file keeps the two consistent.
 const FILE_NAME: &str = "identity";
+
+/// Permission bits of the file that let others have the private key, or replace it.
+const OPEN_TO_OTHERS: u32 = 0o077;
 
 /// Certificate and private key.
 pub(crate) struct Identity {
@@ -36,10 +39,14 @@ impl Identity {
     }
 
     /// Loads the certificate kept in `dir`, or generates and saves one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] if the file is damaged, unreadable, or open to other users.
     pub(crate) fn load_or_generate(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE_NAME);
-        match fs::read(&path) {
-            Ok(bytes) => Self::decode(&bytes).ok_or_else(|| {
+        match read_with_mode(&path) {
+            Ok((_, mode)) if mode & OPEN_TO_OTHERS != 0 => Err(open_to_others(&path, mode)),
+            Ok((bytes, _)) => Self::decode(&bytes).ok_or_else(|| {
                 let hint = "move it away; clients then have to trust a new fingerprint";
                 Error::new(ErrorKind::Local, format!("{} is damaged: {hint}", path.display()))
             }),
@@ -96,6 +103,24 @@ impl Identity {
     }
 }
 
+/// Reads a file; also returns its permission bits.
+fn read_with_mode(path: &Path) -> io::Result<(Vec<u8>, u32)> {
+    let mut file = fs::File::open(path)?;
+    let mode = file.metadata()?.mode() & 0o7777;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok((bytes, mode))
+}
+
+fn open_to_others(path: &Path, mode: u32) -> Error {
+    let text = format!(
+        "{} holds the private key but is open to other users (mode {mode:04o}): chmod 600 it, or \
+         move it away if they may have read it; clients then have to trust a new fingerprint",
+        path.display()
+    );
+    Error::new(ErrorKind::Local, text)
+}
+
 /// Returns the SHA-256 of a certificate.
 pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
@@ -148,10 +173,31 @@ mod tests {
     }
 
     #[test]
+    fn identity_open_to_others_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE_NAME);
+        let first = Identity::load_or_generate(dir.path()).unwrap().fingerprint();
+        for mode in [0o644, 0o640, 0o620, 0o602] {
+            fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            let error = Identity::load_or_generate(dir.path()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Local);
+            let text = error.to_string();
+            let parts = [path.to_str().unwrap(), &format!("(mode {mode:04o}): chmod 600 it")];
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+            assert_eq!(text.lines().count(), 1);
+        }
+        for mode in [0o600, 0o400] {
+            fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(Identity::load_or_generate(dir.path()).unwrap().fingerprint(), first);
+        }
+    }
+
+    #[test]
     fn damaged_identity_is_reported_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE_NAME);
         fs::write(&path, b"rubbish").unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let error = Identity::load_or_generate(dir.path()).err().unwrap();
         assert!(error.to_string().contains("damaged"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"rubbish");

@@ -5,6 +5,7 @@ use super::super::harness::{
     remote_address, remote_host, run, set_mode, wait_until, write_file,
 };
 use super::check_alive;
+use crate::command;
 use bankfull_proto::wire::control::{Cause, Message};
 use rustix::process::Signal;
 use std::fs;
@@ -97,6 +98,26 @@ fn changed_fingerprint_is_always_refused() {
     let done = run(pinned.arg(here.join("file")).arg(daemon.url("file"))).expect(5);
     done.says(&["not the expected", &other, &daemon.fingerprint]);
     assert!(!root.join("file").exists());
+}
+
+#[test]
+fn identity_open_to_other_users_is_refused() {
+    let (root, state) = (Scratch::new(), Scratch::new());
+    let serve = || {
+        let mut command = command();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--json", "--state-dir"]);
+        command.arg(state.path()).arg(root.path());
+        command
+    };
+    Daemon::from_command(&mut serve()).kill();
+    let identity = state.join("identity");
+    set_mode(&identity, 0o644);
+    let done = run(&mut serve());
+    let words = format!("{} holds the private key but is open to other users", identity.display());
+    done.says(&[&words, "(mode 0644): chmod 600 it"]);
+    assert!(done.code != Some(0) && done.err.lines().count() == 1, "{done:?}");
+    set_mode(&identity, 0o600);
+    Daemon::from_command(&mut serve()).kill();
 }
 
 #[test]
