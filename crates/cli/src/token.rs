@@ -15,6 +15,8 @@ const MAX_TOKEN_BYTES: usize = 4096;
 
 /// Permission bits that let group and others read.
 const READABLE_BY_OTHERS: u32 = 0o044;
+/// Permission bits that let group and others replace the token.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Token, and a warning about its origin.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,9 +50,19 @@ fn from_file(path: &Path) -> Result<Token, Error> {
     let mode = file.metadata().map_err(local)?.mode() & 0o7777;
     let mut bytes = Vec::new();
     file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(local)?;
-    let warning = (mode & READABLE_BY_OTHERS != 0)
-        .then(|| format!("{name} is readable by other users (mode {mode:04o}): chmod 600 it"));
+    let warning = others_may(mode)
+        .map(|what| format!("{name} is {what} by other users (mode {mode:04o}): chmod 600 it"));
     Ok(Token { bytes: Some(checked(bytes, &name)?), warning })
+}
+
+/// Returns what other users may do with a file of this mode.
+fn others_may(mode: u32) -> Option<&'static str> {
+    match (mode & READABLE_BY_OTHERS != 0, mode & WRITABLE_BY_OTHERS != 0) {
+        (true, true) => Some("readable and writable"),
+        (true, false) => Some("readable"),
+        (false, true) => Some("writable"),
+        (false, false) => None,
+    }
 }
 
 /// Strips the newline that editors and `echo` add, and checks the length.
@@ -108,10 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn readable_token_file_gives_a_warning() {
-        let file = file(b"t", 0o644);
-        let warning = read(Some(file.path()), &Environment::default()).unwrap().warning.unwrap();
-        assert!(warning.ends_with("is readable by other users (mode 0644): chmod 600 it"));
+    fn open_token_file_gives_a_warning() {
+        for (mode, what) in
+            [(0o644, "readable"), (0o620, "writable"), (0o666, "readable and writable")]
+        {
+            let file = file(b"t", mode);
+            let token = read(Some(file.path()), &Environment::default()).unwrap();
+            let words = format!("is {what} by other users (mode {mode:04o}): chmod 600 it");
+            assert!(token.warning.unwrap().ends_with(&words));
+        }
     }
 
     #[test]

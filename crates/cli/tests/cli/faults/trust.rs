@@ -44,6 +44,27 @@ fn token_is_required_with_advice() {
 }
 
 #[test]
+fn token_file_open_to_other_users_gives_a_warning() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let token = token_file(&here, "token", "open sesame\n");
+    let daemon = Daemon::start(root.path(), &["--token-file", token.to_str().unwrap()]);
+    let warnings = |mode| {
+        set_mode(&token, mode);
+        let mut command = daemon.cp();
+        command.arg("--token-file").arg(&token).arg(&token).arg(daemon.url("file"));
+        run(&mut command).expect(0).warnings()
+    };
+    assert_eq!(warnings(0o600), [""; 0]);
+    for (mode, what) in [(0o640, "readable"), (0o602, "writable")] {
+        let name = token.display();
+        let text = format!(
+            "the token file {name} is {what} by other users (mode {mode:04o}): chmod 600 it"
+        );
+        assert_eq!(warnings(mode), [text]);
+    }
+}
+
+#[test]
 fn unknown_daemon_is_refused_until_accepted() {
     let (root, here) = (Scratch::new(), Scratch::new());
     write_file(&here.join("file"), b"file");
