@@ -38,7 +38,7 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
     let server = Server::bind(options.clone())?;
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
-    let warnings = token_warning.into_iter().chain(open_to_all(&options)).collect();
+    let warnings = token_warning.into_iter().chain(without_token(&options)).collect();
     let serving = Serving { address, fingerprint, root: options.root, example, warnings };
     Ok(Bound { server, serving })
 }
@@ -126,14 +126,17 @@ fn every_address(port: u16) -> SocketAddr {
     }
 }
 
-/// Returns a warning if the daemon is reachable from other hosts without a token.
-fn open_to_all(options: &ServeOptions) -> Option<String> {
-    let exposed = options.token.is_none() && !options.listen.ip().is_loopback();
-    exposed.then(|| {
+/// Returns a warning if the daemon has no token: whom it then serves, and the way out.
+fn without_token(options: &ServeOptions) -> Option<String> {
+    options.token.is_none().then(|| {
+        let who = match options.listen.ip().is_loopback() {
+            true => "every user of this host",
+            false => "any host that reaches this port",
+        };
         let may = if options.read_only { "read" } else { "read and write" };
         let root = printable(&options.root);
         format!(
-            "no token is set: any host that reaches this port can {may} {root}; set one with \
+            "no token is set: {who} can {may} {root} with the rights of this daemon; set one with \
              --token-file"
         )
     })
@@ -220,15 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn open_port_without_token_gives_a_warning() {
-        assert_eq!(open_to_all(&made("/srv --listen 127.0.0.1:99")), None);
-        let open = made("/srv --listen 0.0.0.0:99");
-        assert_eq!(
-            open_to_all(&open).unwrap(),
-            "no token is set: any host that reaches this port can read and write /srv; \
-             set one with --token-file"
-        );
-        assert_eq!(open_to_all(&with_token(open)), None);
+    fn daemon_without_token_gives_a_warning() {
+        for (line, who_and_what) in [
+            ("/srv --listen 0.0.0.0:99", "any host that reaches this port can read and write /srv"),
+            ("/srv --listen 127.0.0.1:99", "every user of this host can read and write /srv"),
+            ("/srv --listen [::1]:99 --read-only", "every user of this host can read /srv"),
+        ] {
+            let text = format!(
+                "no token is set: {who_and_what} with the rights of this daemon; \
+                 set one with --token-file"
+            );
+            assert_eq!(without_token(&made(line)), Some(text));
+            assert_eq!(without_token(&with_token(made(line))), None);
+        }
     }
 
     #[test]
