@@ -10,8 +10,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::shortage::retry_opening;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 /// Attempts at one resolution that concurrent renames disturb.
 ///
@@ -43,7 +44,7 @@ fn resolve_by_kernel(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<O
     let path = if rel.is_empty() { CURRENT_DIR } else { rel };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let attempt = || {
-        retry_on_intr(|| {
+        retry_opening(|| {
             rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
         })
     };
@@ -83,7 +84,7 @@ fn resolve_by_walk(dir: BorrowedFd<'_>, rel: &[u8], flags: OFlags) -> Result<Own
 
 fn open_component(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
+    retry_opening(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
 /// Opens the entry `name` of `dir` itself, not through a symbolic link.
@@ -99,7 +100,7 @@ pub(crate) fn open_child(
 ) -> io::Result<OwnedFd> {
     let name = entry_name(name)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(retry_on_intr(|| rustix::fs::openat(&dir, name, flags, mode))?)
+    Ok(retry_opening(|| rustix::fs::openat(&dir, name, flags, mode))?)
 }
 
 /// Checks that `name` is a single component.

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use crate::shortage::retry_opening;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -52,7 +53,7 @@ impl Dir {
     ///
     /// `NotFound`, `NotADirectory`, `PermissionDenied`, or any other error of the kernel.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let fd = retry_on_intr(|| rustix::fs::openat(CWD, path, DIR_FLAGS, Mode::empty()))?;
+        let fd = retry_opening(|| rustix::fs::openat(CWD, path, DIR_FLAGS, Mode::empty()))?;
         Ok(Self { fd })
     }
 
@@ -301,7 +302,7 @@ impl Dir {
     }
 
     fn open_self(&self) -> io::Result<OwnedFd> {
-        Ok(retry_on_intr(|| rustix::fs::openat(self, ".", DIR_FLAGS, Mode::empty()))?)
+        Ok(retry_opening(|| rustix::fs::openat(self, ".", DIR_FLAGS, Mode::empty()))?)
     }
 }
 

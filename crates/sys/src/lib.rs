@@ -1,9 +1,9 @@
 //! Thin safe wrappers around the Linux system calls that bankfull needs.
 //!
 //! Each function wraps one kernel operation, with its `unsafe` code (allowed in this crate only),
-//! retries after interruption, and a value instead of an error when the kernel or the filesystem
-//! lacks an optional feature. Confinement of a path beneath a directory is also here, because only
-//! the kernel can do it without a race.
+//! retries after interruption or while descriptors are short, and a value instead of an error when
+//! the kernel or the filesystem lacks an optional feature. Confinement of a path beneath a
+//! directory is also here, because only the kernel can do it without a race.
 //!
 //! The crate contains no policy (when to copy, how much, how to treat an error), no protocol, and
 //! no types except plain descriptions of kernel data.
@@ -28,6 +28,7 @@ pub mod pages;
 pub mod pipe;
 pub mod receive_buffer;
 pub mod reuseport;
+mod shortage;
 pub mod socket;
 pub mod stat;
 #[cfg(test)]
