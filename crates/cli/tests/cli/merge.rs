@@ -193,3 +193,28 @@ fn source_lost_while_listing_has_no_effect() {
     run(&mut overlap.command("first", &sources, into.path())).expect(0);
     assert_eq!(file(&into), ("from 0".to_owned(), 0));
 }
+
+#[test]
+fn directories_of_a_source_without_files_keep_metadata() {
+    let roots = [(); 2].map(|()| Scratch::new());
+    for number in 0..40 {
+        let dir = roots[0].join(format!("data/dir-{number}"));
+        fs::create_dir_all(&dir).unwrap();
+        set_mode(&dir, 0o710);
+        set_mtime(&dir, 1000 + number, 5);
+    }
+    // Listed for much longer: meanwhile the sender of the first source has finished.
+    for number in 0..5000 {
+        write_file(&roots[1].join(format!("data/{}/{number}", number % 100)), "");
+    }
+    let daemons = roots.each_ref().map(|root| Daemon::start(root.path(), &[]));
+    let (here, into) = (Scratch::new(), Scratch::new());
+    let mut command = super::harness::gather();
+    command.args(["--merge", "first", "--accept-new", "--state-dir"]).arg(here.join("state"));
+    command.args(daemons.iter().map(|daemon| daemon.url("data"))).arg(into.path());
+    run(&mut command).expect(0);
+    for number in 0..40 {
+        let found = fs::metadata(into.join(format!("data/dir-{number}"))).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.mtime()), (0o710, 1000 + number), "{number}");
+    }
+}

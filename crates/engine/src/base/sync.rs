@@ -9,7 +9,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// One-shot event that threads can wait for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Latch {
     is_set: Mutex<bool>,
     changed: Condvar,

@@ -3,7 +3,7 @@
 
 use super::dirs::DestinationDirs;
 use crate::base::error::Error;
-use crate::base::sync::lock;
+use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::{MergeHandle, ROOT_DIR, Rejection, SharedDir};
 use crate::session::Session;
 use bankfull_proto::wire::WireError;
@@ -26,6 +26,8 @@ pub(crate) struct MergeQueue {
     /// Announcements; closed when the sender has finished.
     queue_tx: Mutex<Option<mpsc::Sender<Message>>>,
     queue_rx: Mutex<mpsc::Receiver<Message>>,
+    /// Set once all announcements were passed on.
+    passed: Latch,
 }
 
 impl MergeQueue {
@@ -36,6 +38,7 @@ impl MergeQueue {
             merged_dirs: Mutex::new(HashMap::from([(0, ROOT_DIR)])),
             queue_tx: Mutex::new(Some(queue_tx)),
             queue_rx: Mutex::new(queue_rx),
+            passed: Latch::default(),
         }
     }
 
@@ -50,6 +53,11 @@ impl MergeQueue {
     /// Closes the queue of announcements.
     pub(crate) fn close(&self) {
         lock(&self.queue_tx).take();
+    }
+
+    /// Waits until all announcements were passed on, or the session has ended.
+    pub(crate) fn wait_passed(&self, session: &Session) {
+        while !self.passed.wait(STOP_POLL_INTERVAL) && !session.is_stopped() {}
     }
 
     fn merged_dir(&self, dir: u64) -> Option<u64> {
@@ -124,6 +132,7 @@ impl MergeQueue {
                         on_entries(entries)?;
                     }
                     on_entries_end(&totals);
+                    self.passed.set();
                 }
                 _ => {}
             }

@@ -190,6 +190,8 @@ impl<'a> Receiver<'a> {
         if std::mem::replace(&mut *done, true) {
             return;
         }
+        // A sender without files finishes before its directories are handled.
+        self.wants.wait_merged();
         let registry = &self.registry;
         let report = |path, failure| registry.report_problem(path, failure);
         registry.dirs.set_metadata(|entry| self.wants.defers_metadata(entry), report);

@@ -103,6 +103,11 @@ impl WantDecider<'_> {
         }
     }
 
+    /// Waits until the announcements of a merged session were handled.
+    pub(crate) fn wait_merged(&self) {
+        self.merge.iter().for_each(|merge| merge.wait_passed(&self.registry.session));
+    }
+
     /// Closes the queues after the sender has finished.
     pub(crate) fn close(&self) {
         self.compare.close();
