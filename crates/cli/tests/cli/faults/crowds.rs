@@ -1,8 +1,8 @@
 //! Crowds at one daemon: strangers that hold connections, and more clients than it admits.
 
 use super::super::harness::{
-    Daemon, Done, Peer, Running, Scratch, assert_same, entry, is_over_path, journals, open_push,
-    run, run_for, wait_until, write_file,
+    Daemon, Done, Peer, Running, Scratch, Wire, assert_same, entry, is_over_path, journals,
+    open_push, run, run_for, wait_until, write_file,
 };
 use super::check_alive;
 use super::clients::{block, send};
@@ -116,12 +116,8 @@ fn strangers_of_one_network_do_not_keep_others_out() {
     check_alive(&mut daemon);
 }
 
-#[test]
-fn held_parts_delay_only_their_files() {
-    let (root, here) = (Scratch::new(), Scratch::new());
-    let daemon = Daemon::start(root.path(), &[]);
-    let names = ["f", "g", "huge"];
-    // A client begins three files, and then only pings.
+/// Connects a client that begins files of 3 MiB, and then waits.
+fn hold(daemon: &Daemon, root: &Scratch, names: &[&str]) -> (Peer, Wire) {
     let mut holder = Peer::welcomed(daemon.port);
     holder.send(&open_push(false));
     assert!(matches!(holder.receive(), Some(Message::Opened(_))));
@@ -130,10 +126,40 @@ fn held_parts_delay_only_their_files() {
     holder.send(&Message::Entries(entries));
     assert!(matches!(holder.receive(), Some(Message::Wants(_))));
     let mut stream = holder.attach(1);
-    for id in 1..=3 {
+    for id in 1..=names.len() as u64 {
         send(&mut stream, &block(id, 3 << 20, 0, &[7; 1 << 20]));
     }
-    wait_until("the parts are held", || journals(root.path()).len() == 3);
+    wait_until("the parts are held", || journals(root.path()).len() == names.len());
+    (holder, stream)
+}
+
+#[test]
+fn second_writer_of_a_name_is_told_at_its_beginning() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let holder = hold(&daemon, &root, &["f"]);
+    write_file(&here.join("f"), "small");
+    write_file(&here.join("other"), "small");
+    let copy = || {
+        let mut command = daemon.cp();
+        command.arg(here.join("f")).arg(here.join("other")).arg(daemon.url(""));
+        command
+    };
+    let done = run(&mut copy()).expect(23);
+    done.fails(&["f", "another bankfull is receiving"]);
+    assert!(root.join("other").exists() && !root.join("f").exists());
+    drop(holder);
+    wait_until("the other session has ended", || daemon.clients_done() == 2);
+    run(&mut copy()).expect(0);
+    assert_same(&here.join("f"), &root.join("f"));
+}
+
+#[test]
+fn held_parts_delay_only_their_files() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let names = ["f", "g", "huge"];
+    let _holder = hold(&daemon, &root, &names);
     let mut sources: Vec<_> = names.iter().map(|name| here.join(name)).collect();
     sources.extend((0..20).map(|number| here.join(format!("other-{number}"))));
     sources.iter().for_each(|source| write_file(source, vec![1; 1 << 20]));

@@ -428,6 +428,21 @@ pub(crate) fn remove_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
     Ok(())
 }
 
+/// True if another session of this process receives a file of this name in parts.
+pub(crate) fn is_received_by_another(dir: &Dir, name: &OsStr, session: &Arc<Session>) -> bool {
+    // Usually there is no part file.
+    let Ok(stat) = dir.stat(&PartNames::of(name).part) else { return false };
+    let owner = lock(&LOCK_OWNERS).get(&(stat.dev, stat.ino)).map(|held| held.session.upgrade());
+    owner.flatten().is_some_and(|owner| !Arc::ptr_eq(&owner, session) && !owner.is_stopped())
+}
+
+/// Failure of a file that another session receives.
+pub(crate) fn busy(shown: &str) -> Failure {
+    let text =
+        format!("another bankfull is receiving {shown:?}: wait until it is done, or stop it");
+    Failure::new(Cause::Busy, text)
+}
+
 /// Removes the part file and journal of a file that is complete.
 pub(crate) fn remove_part(dir: &Dir, name: &OsStr) {
     let names = PartNames::of(name);
@@ -514,12 +529,6 @@ impl LockWait {
         }
         (waited >= BUSY_TIMEOUT && is_at_work) || waited >= limit
     }
-}
-
-fn busy(shown: &str) -> Failure {
-    let text =
-        format!("another bankfull is receiving {shown:?}: wait until it is done, or stop it");
-    Failure::new(Cause::Busy, text)
 }
 
 /// True if the part file's name still refers to this file.

@@ -5,7 +5,7 @@ use super::completion::Completion;
 use super::incoming::IncomingFile;
 use super::merge::MergeQueue;
 use super::open_parts::PartFiles;
-use super::part_file::{LOCK_POLL_INTERVAL, LockWait, remove_part};
+use super::part_file::{LOCK_POLL_INTERVAL, LockWait, busy, is_received_by_another, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
 use super::want_message::{is_final, make_refusal, make_want};
@@ -262,6 +262,11 @@ impl WantDecider<'_> {
             Err(e) => return Err(self.registry.write_failure(incoming, &e)),
         };
         let plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
+        // A small file would land at once, and the other session fail only at its end.
+        let is_new = matches!(plan, Plan::Receive | Plan::Compare) && entry.block_bytes == 0;
+        if is_new && is_received_by_another(&dir, &incoming.name, &self.registry.session) {
+            return Err(busy(&incoming.name.to_string_lossy()));
+        }
         if plan == Plan::Skip && !self.dry_run {
             if entry.block_bytes != 0 {
                 remove_part(&dir, &incoming.name);
