@@ -9,6 +9,8 @@ use crate::signals::{self, Caught, Step};
 use crate::{log, token};
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::thread;
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// Runs the daemon until signals end it.
@@ -22,7 +24,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Exit {
     // Before clients can learn of the daemon: from then on, a signal stops it in order.
     let bound = bound.and_then(|bound| Ok((bound, signals::catch()?)));
     match bound {
-        Ok((bound, caught)) => serve(bound, caught, render),
+        Ok((bound, caught)) => serve(bound, (caught, flags.drain_timeout), render),
         Err(error) => output::end(render, &Ending::Failed(&error)),
     }
 }
@@ -43,14 +45,18 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
     Ok(Bound { server, serving })
 }
 
-fn serve(bound: Bound, caught: Caught, mut render: Box<dyn Render>) -> Exit {
+fn serve(
+    bound: Bound,
+    (caught, drain_timeout): (Caught, Duration),
+    mut render: Box<dyn Render>,
+) -> Exit {
     log_start(&bound.serving);
     render.begin(&Beginning::Serve(bound.serving));
     let reporter = match Reporter::start(render) {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let result = run_until_signalled(&bound.server, caught, &reporter);
+    let result = run_until_signalled(&bound.server, (caught, drain_timeout), &reporter);
     let render = reporter.finish();
     match &result {
         Ok(()) => output::end(render, &Ending::Stopped),
@@ -68,19 +74,34 @@ fn log_start(serving: &Serving) {
     }
 }
 
-/// Runs the server: the first signal lets sessions finish, the second one ends them, the third one
-/// ends the program.
-fn run_until_signalled(server: &Server, caught: Caught, reporter: &Reporter) -> Result<(), Error> {
+/// Runs the server: the first signal lets sessions finish for `drain_timeout`, the second one ends
+/// them, the third one ends the program.
+fn run_until_signalled(
+    server: &Server,
+    (caught, drain_timeout): (Caught, Duration),
+    reporter: &Reporter,
+) -> Result<(), Error> {
     let (drain, abort) = (Cancel::new(), Cancel::new());
-    let steps = [drain.clone(), abort.clone()].map(|cancel| -> Step {
-        let show = reporter.stopping();
+    let step = |cancel: &Cancel| -> Step {
+        let (cancel, show) = (cancel.clone(), reporter.stopping());
         Box::new(move || {
-            cancel.cancel();
-            info!(target: log::STARTUP_TARGET, "signal received: stopping");
-            show();
+            if !cancel.is_cancelled() {
+                cancel.cancel();
+                info!(target: log::STARTUP_TARGET, "stopping");
+                show();
+            }
         })
+    };
+    let (start_draining, end_draining) = (step(&drain), step(&abort));
+    let first: Step = Box::new(move || {
+        start_draining();
+        // Without a thread, the sessions end by themselves or at the next signal.
+        let _ = thread::Builder::new().spawn(move || {
+            thread::sleep(drain_timeout);
+            end_draining();
+        });
     });
-    caught.run(steps.into())?;
+    caught.run(vec![first, step(&abort)])?;
     server.run(reporter, &drain, &abort)
 }
 

@@ -1,11 +1,13 @@
-//! SIGINT and SIGTERM: each signal runs the next shutdown step; the signal after the last step ends
+//! SIGINT, SIGTERM and SIGHUP: each signal runs the next shutdown step; the signal after the last step ends
 //! the program at once.
 
 use crate::exit::Exit;
 use bankfull::{Error, ErrorKind};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
+use std::sync::Arc;
 
 /// Action of one signal. It runs on a separate thread, so it may take locks.
 pub(crate) type Step = Box<dyn FnOnce() + Send>;
@@ -21,13 +23,29 @@ pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
 /// Signals that are caught, and wait to be handled.
 pub(crate) struct Caught(Signals);
 
-/// Catches SIGINT and SIGTERM from now on.
+/// Catches SIGINT and SIGTERM from now on, and SIGHUP unless it is ignored, as with nohup(1).
+///
+/// A write beyond the file size limit then fails, instead of ending the program by SIGXFSZ.
 pub(crate) fn catch() -> Result<Caught, Error> {
-    let signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| {
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let caught = [SIGINT, SIGTERM].into_iter().chain(hangup);
+    let signals = Signals::new(caught).and_then(|signals| {
+        // Nothing reads the flag: the handler alone makes the system call fail.
+        flag::register(SIGXFSZ, Arc::default())?;
+        Ok(Caught(signals))
+    });
+    signals.map_err(|e| {
         let error = Error::local("cannot handle signals", &e);
         Error::new(ErrorKind::Local, format!("{error}: check the resource limits"))
-    })?;
-    Ok(Caught(signals))
+    })
+}
+
+/// True if the program was started with a signal ignored. (proc_pid_status(5))
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 impl Caught {

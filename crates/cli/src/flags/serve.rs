@@ -75,6 +75,12 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
 
+    /// End the running sessions this many seconds after SIGTERM
+    ///
+    /// Until then they may finish; a second signal ends them at once. Fractions are allowed.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) drain_timeout: Duration,
+
     /// Set the rate of the receiving link, such as 1gbit or 10gbit
     ///
     /// While several clients send, they get time slots, and their windows together fit that link.

@@ -295,6 +295,9 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
             " (mount it writable, or choose another destination)"
         }
         Cause::NoSpace => " (free some space, then run the same command again to resume)",
+        _ if error.kind() == io::ErrorKind::FileTooLarge => {
+            " (see ulimit -f, and the limits of the file system)"
+        }
         Cause::Permission => " (check the permissions of the user that bankfull runs as)",
         _ => "",
     };

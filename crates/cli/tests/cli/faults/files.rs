@@ -7,6 +7,7 @@ use super::super::harness::{
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -177,6 +178,22 @@ fn full_disk_keeps_data_and_resumes() {
             assert_eq!(done.figure("resumed_bytes"), kept, "{route}");
         }
     }
+}
+
+#[test]
+fn file_size_limit_fails_only_larger_files() {
+    let (here, root) = (Scratch::new(), Scratch::new());
+    write_file(&here.join("tree/large"), vec![1; 4 << 20]);
+    write_file(&here.join("tree/small"), "small");
+    let daemon = Daemon::start(here.path(), &[]);
+    let cp = daemon.cp();
+    let mut limited = Command::new("sh");
+    // In units of 512 bytes.
+    limited.args(["-c", "ulimit -f 2048; exec \"$0\" \"$@\""]).arg(cp.get_program());
+    limited.args(cp.get_args()).arg(daemon.url("tree")).arg(root.path());
+    let done = run(&mut limited).expect(23);
+    done.fails(&["large", "file too large", "ulimit -f"]);
+    assert!(root.join("tree/small").exists());
 }
 
 #[test]

@@ -267,6 +267,20 @@ fn second_signal_ends_sessions() {
 }
 
 #[test]
+fn session_ends_at_the_drain_timeout() {
+    let root = Scratch::new();
+    let mut daemon = Daemon::start(root.path(), &["--drain-timeout", "0.5"]);
+    let mut peer = Peer::welcomed(daemon.port);
+    peer.send(&open_push(false));
+    assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+    let started = Instant::now();
+    daemon.running().signal(Signal::TERM);
+    assert_eq!(daemon.wait(), Some(0));
+    assert!(started.elapsed() < Duration::from_millis(2500), "it took {:?}", started.elapsed());
+    peer.expect_refusal(Cause::Cancelled, "shut down");
+}
+
+#[test]
 fn ended_session_reports_the_reason() {
     let root = Scratch::new();
     let (_daemon, mut peer) = stopped_twice(&root);

@@ -69,7 +69,8 @@ fn interrupt(command: &mut Command, signal: Signal, tree: &Path, copied_to: &Pat
 
 #[test]
 fn signal_ends_the_copy_and_next_run_resumes() {
-    for (push, signal) in [(true, Signal::INT), (false, Signal::INT), (true, Signal::TERM)] {
+    let signals = [(true, Signal::INT), (false, Signal::HUP), (true, Signal::TERM)];
+    for (push, signal) in signals {
         let tree = Tree::bulk(&[300 * MIB], 30);
         let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
         let copied_to = tree.path.parent().unwrap().join("copied_to/bulk");
