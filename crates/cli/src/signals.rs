@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: each signal runs the next shutdown step; the signal after the last step ends
-//! the program at once.
+//! SIGINT, SIGTERM and SIGHUP: each signal runs the next shutdown step; the signal after the last
+//! step ends the program at once.
 
 use crate::exit::Exit;
 use bankfull::{Error, ErrorKind};
