@@ -201,7 +201,8 @@ mod tests {
                 .map(|(path, source)| (PathBytes(path.into_bytes()), source))
                 .unzip();
             let is_accepted = check_sources(&paths, &sources).is_ok();
-            let admitted = |entry: &&Entry| is_accepted && check_root_entry(entry, &sources).is_ok();
+            let admitted =
+                |entry: &&Entry| is_accepted && check_root_entry(entry, &sources).is_ok();
             for entry in entries.iter().filter(admitted) {
                 let is_requested = |path: &PathBytes| match split_path(&path.0) {
                     SplitPath { name: Some(name), must_be_dir: false, .. } => name == entry.name,
