@@ -61,7 +61,7 @@ fn daemon_with_few_descriptors_serves_all_clients() {
         let is_limit = |line: &str| line.contains("a process may open 200 files here");
         daemon.running().out().lines().any(is_limit)
     });
-    send_from_many(&daemon, &root, 60);
+    send_from_many(&daemon, &root, 30);
     check_alive(&mut daemon);
 }
 
