@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 /// Default number of kills: enough for every route. `make campaign` has more.
-const KILLS: u64 = 8;
+const KILLS: u64 = 6;
 
 /// Interval of rounds over ssh.
 const SSH_EVERY: u64 = 4;

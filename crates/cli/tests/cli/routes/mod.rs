@@ -252,7 +252,7 @@ fn minimum_memory_suffices_over_tcp() {
 
 #[test]
 fn minimum_memory_suffices_over_quic() {
-    let flags = ["--transport", "quic", "--streams", "32"];
+    let flags = ["--transport", "quic", "--streams", "16"];
     push_to_daemon(&MIN_MEMORY, &flags);
     pull_from_daemon(&[], &[&MIN_MEMORY[..], &flags].concat());
 }
