@@ -75,6 +75,7 @@ fn printable(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::control::tests::entry;
     use proptest::prelude::*;
 
     fn split(path: &str) -> (&str, Option<&str>, bool) {
@@ -141,25 +142,6 @@ mod tests {
         ]
     }
 
-    fn blank_entry() -> Entry {
-        Entry {
-            id: 1,
-            parent: 0,
-            name: Vec::new(),
-            kind: EntryKind::File,
-            mode: 0o644,
-            mtime_secs: 0,
-            mtime_nanos: 0,
-            size: 0,
-            version: 0,
-            uid: 0,
-            gid: 0,
-            block_bytes: 0,
-            sparse: false,
-            target: Vec::new(),
-        }
-    }
-
     fn root_entry() -> impl Strategy<Value = Entry> {
         let kind =
             prop_oneof![Just(EntryKind::File), Just(EntryKind::Dir), Just(EntryKind::Symlink)];
@@ -167,7 +149,7 @@ mod tests {
             name: name.into(),
             kind,
             parent: 0,
-            ..blank_entry()
+            ..entry()
         })
     }
 

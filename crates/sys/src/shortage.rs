@@ -14,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 ///
-/// Those of the function; `EMFILE` and `ENFILE` only after some seconds.
+/// Errors of the function; `EMFILE` and `ENFILE` only after [`SHORTAGE_TIMEOUT`].
 pub(crate) fn retry_opening<T>(open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     retry_until(Instant::now() + SHORTAGE_TIMEOUT, open)
 }

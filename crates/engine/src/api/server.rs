@@ -383,8 +383,9 @@ const USUAL_OPEN_FILES: u64 = 1024;
 /// Descriptors kept for the port, the log, and the directories and files of sessions. (chosen)
 const RESERVED_OPEN_FILES: u64 = 64;
 
-/// Descriptors of an authenticated connection: 5 for control, 3 for a data stream, and its share of
-/// open files. (counted in /proc/PID/fd)
+/// Descriptors of an authenticated connection: 5 for control, 3 for a data stream, and its share
+/// of open files. (counted in /proc/PID/fd: 11 with one stream and one part file, 3 per further
+/// stream)
 const OPEN_FILES_PER_CONNECTION: u64 = 8;
 
 /// Descriptors of a connection that has not authenticated: its socket, and a handle to close it.
@@ -412,6 +413,8 @@ impl ConnectionLimits {
         let strangers = (usable / 4 / OPEN_FILES_PER_STRANGER).clamp(1, MAX_STRANGERS);
         let left = usable - (strangers * OPEN_FILES_PER_STRANGER).min(usable);
         let possible = usize::try_from(left / OPEN_FILES_PER_CONNECTION).unwrap_or(usize::MAX);
+        // The fewest that --max-connections accepts.
+        let possible = possible.max(2);
         let is_lowered = possible < wanted;
         Self {
             connections: wanted.min(possible),

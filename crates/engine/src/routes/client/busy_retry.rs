@@ -1,4 +1,4 @@
-//! Retries of a client whom a busy daemon does not admit yet.
+//! Retries of a connection that a busy daemon does not admit yet.
 
 use crate::base::error::Error;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// the daemon keeps a client waiting for 3 s itself)
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
-/// Retries after an unknown server has closed connections without a word.
+/// Retries after an unknown server has closed connections without a message.
 ///
 /// It may be of another kind; a crowded daemon does so, too. (chosen: about a second)
 const MAX_DROPPED_RETRIES: u32 = 3;

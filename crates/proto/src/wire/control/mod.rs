@@ -193,13 +193,13 @@ pub fn decode(body: &[u8]) -> Result<Message, WireError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::blocks::Run;
     use crate::limits::MAX_TEXT_BYTES;
     use proptest::prelude::*;
 
-    pub(super) fn entry() -> Entry {
+    pub(crate) fn entry() -> Entry {
         Entry {
             id: 7,
             parent: 0,
