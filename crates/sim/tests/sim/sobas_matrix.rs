@@ -15,7 +15,7 @@ use std::thread;
 
 /// Paths of each kind, and how many of them are always run.
 const PATHS_PER_KIND: usize = 500;
-const SAMPLED_PATHS_PER_KIND: usize = 25;
+const SAMPLED_PATHS_PER_KIND: usize = 12;
 
 /// Bytes of a transfer at the link rate, in addition to its start.
 const TRANSFER_BYTES: f64 = 250e6;

@@ -541,7 +541,7 @@ fn endless_announcements_use_bounded_memory() {
     let counter = Arc::clone(&sent);
     let flood = thread::spawn(move || {
         let mut next = parent + 1;
-        while counter.load(Ordering::Relaxed) < 60 * MIB && next < 1_000_000 {
+        while counter.load(Ordering::Relaxed) < 20 * MIB && next < 1_000_000 {
             let ids = next..next + 500;
             next = ids.end;
             let dir = |id| Entry { kind: EntryKind::Dir, parent, ..entry(id, b"way", 0) };

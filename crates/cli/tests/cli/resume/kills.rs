@@ -45,7 +45,7 @@ struct Arena {
 
 impl Arena {
     fn new() -> Self {
-        let tree = Tree::bulk(&[150 * MIB, 149 * MIB + 3, 151 * MIB + 70_000], 300);
+        let tree = Tree::bulk(&[80 * MIB, 79 * MIB + 3, 81 * MIB + 70_000], 300);
         let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
         let mut arena = Self { tree, daemon, ssh: SshServer::start(), spans: [Duration::ZERO; 4] };
         let started = Instant::now();
@@ -182,7 +182,7 @@ fn killed_copy_resumes_without_sending_twice() {
 #[test]
 fn lost_peer_is_named_with_the_way_out() {
     let mut arena = Arena::new();
-    for round in 0..8 {
+    for round in 0..4 {
         let copied_to = arena.copied_to(round);
         let client = Running::start(&mut arena.command(Route::DaemonPush, &copied_to));
         wait_until("it has begun", || copied_to.join("small-0").exists());
@@ -223,10 +223,10 @@ fn killed_local_copy_resumes_without_copying_twice() {
     let into = tree.path.with_file_name("copied_to");
     let copied_to = into.join("bulk");
     let command = || local_copy(&tree, &into);
-    for round in 1..=6 {
+    for round in 1..=3 {
         let mut copy = Running::start(&mut command());
         wait_until("a journal has records", || {
-            Left::find(&tree.path, &copied_to).journalled >= round * 20 * MIB || copy.is_over()
+            Left::find(&tree.path, &copied_to).journalled >= round * 40 * MIB || copy.is_over()
         });
         copy.kill();
         let left = Left::find(&tree.path, &copied_to);

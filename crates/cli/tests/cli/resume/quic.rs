@@ -18,7 +18,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let tree = Tree::bulk(&[150 * MIB, 170 * MIB], 100);
+        let tree = Tree::bulk(&[80 * MIB, 90 * MIB], 100);
         let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
         let copied_to = tree.path.parent().unwrap().join("copied_to/bulk");
         Self { tree, daemon, copied_to }
