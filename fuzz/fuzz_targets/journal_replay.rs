@@ -1,5 +1,5 @@
-//! Journals: trusted blocks lie within the file and come from intact records. Check values are
-//! filled in, since a fuzzer cannot guess them.
+//! Journals: recorded blocks lie within the file, ascend, and come from intact records. Check
+//! values are filled in, since a fuzzer cannot guess them.
 
 #![no_main]
 
@@ -13,11 +13,11 @@ fuzz_target!(|bytes: &[u8]| {
     let valid = replayed.valid_bytes as usize;
     assert!(valid >= HEADER_BYTES && valid <= journal.len());
     let blocks = replayed.header.layout.count();
-    assert!(replayed.trusted.blocks.iter().all(|(index, _)| *index < blocks));
-    assert!(replayed.suspect.iter().all(|(index, _)| *index < blocks));
+    let recorded = &replayed.recorded;
+    assert!(recorded.blocks.iter().all(|block| block.index < blocks));
+    assert!(recorded.blocks.is_sorted_by(|a, b| a.index < b.index));
     let records = (valid - HEADER_BYTES) / RECORD_BYTES;
-    let trusted = replayed.trusted.blocks.len() + replayed.trusted.holes.len();
-    assert!(trusted + replayed.suspect.len() <= records);
+    assert!(recorded.blocks.len() + recorded.holes.len() <= records);
 });
 
 /// Returns the journal with a valid magic and valid check values. Records whose last byte is odd

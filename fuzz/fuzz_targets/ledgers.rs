@@ -3,9 +3,8 @@
 
 #![no_main]
 
-use bankfull_proto::blocks::Layout;
+use bankfull_proto::blocks::{BlockSet, Layout};
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::journal::VerifiedBlocks;
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::send::{SendLedger, Work};
 use bankfull_proto::session::{Guard, Role};
@@ -102,7 +101,10 @@ fn apply_to_receiver(ledger: &mut ReceiveLedger, message: &Message) -> Result<()
         Message::Entries(entries) => entries.iter().try_for_each(|entry| {
             ledger.announce(entry.id)?;
             match Layout::new(entry.size, entry.block_bytes) {
-                Ok(layout) => ledger.expect_blocks(entry.id, layout, &VerifiedBlocks::default()),
+                Ok(layout) => {
+                    let left = BlockSet::new(layout.count());
+                    ledger.expect_blocks(entry.id, layout, &left);
+                }
                 Err(_) => ledger.expect_packed(entry.id, entry.size),
             }
             let len = entry.size.min(u64::from(entry.block_bytes)) as u32;

@@ -143,6 +143,7 @@ fn transfer(
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
+        .trust_journal(flags.trust_journal)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .tune(flags.tune.into())
@@ -307,7 +308,7 @@ mod tests {
     #[test]
     fn flags_reach_the_transfer() {
         let flags = flags(
-            "--streams 7 --no-encryption --fsync end -c -n --timeout 2.5 --tune off \
+            "--streams 7 --no-encryption --fsync end -c --trust-journal -n --timeout 2.5 --tune off \
              --max-rate 100mbit --buffer 4MB --congestion bbr --io mmap --block-size 2MiB \
              --direct off host:a bankfull://h/b",
         );
@@ -318,6 +319,7 @@ mod tests {
             "encryption: false",
             "fsync: End",
             "checksum: true",
+            "trust_journal: true",
             "dry_run: true",
             "timeout: 2.5s",
             "tune: Off",

@@ -132,6 +132,7 @@ fn gathering(
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
+        .trust_journal(flags.trust_journal)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .tune(flags.tune.into())
@@ -191,8 +192,8 @@ mod tests {
     #[test]
     fn flags_reach_the_gathering() {
         let shown = made(
-            "--max-failed 3 --no-encryption --fsync file -c -n --timeout 2.5 --tune sobas -P 22 \
-             --accept-new --link-rate 1gbit --merge newest h:a bankfull://i/b in",
+            "--max-failed 3 --no-encryption --fsync file -c --trust-journal -n --timeout 2.5 \
+             --tune sobas -P 22 --accept-new --link-rate 1gbit --merge newest h:a bankfull://i/b in",
         );
         let shown = shown.unwrap();
         for part in [
@@ -201,6 +202,7 @@ mod tests {
             "encryption: false",
             "fsync: File",
             "checksum: true",
+            "trust_journal: true",
             "dry_run: true",
             "timeout: 2.5s",
             "tune: Sobas",

@@ -6,13 +6,14 @@
 //! After a `kill -9` the kernel still holds all writes, and every record is valid. After a power
 //! loss a record may be on the disk without its data. The header therefore holds the boot ID: under
 //! another boot only records covered by a *barrier* (appended after a flush of the data) are
-//! trusted; blocks of later records are read once and compared with the hash in the record. The
-//! engine is responsible for the order of writes.
+//! durable. The engine is responsible for the order of writes; [`crate::part`] has the use of the
+//! recorded blocks.
 
 use crate::blocks::{BlockSet, Layout, Run};
 use crate::error::WireError;
 use crate::hash::BlockHash;
 use crate::wire::control::Entry;
+use std::collections::BTreeMap;
 
 /// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
@@ -24,6 +25,7 @@ const KIND_BLOCK: u8 = 1;
 const KIND_HOLES: u8 = 2;
 const KIND_BARRIER: u8 = 3;
 const KIND_COPIED: u8 = 4;
+const KIND_DAMAGED: u8 = 5;
 
 /// Boot ID of a host that does not provide one. Never equal to another boot.
 const UNKNOWN_BOOT: [u8; 16] = [0; 16];
@@ -122,6 +124,11 @@ pub enum Record {
         /// Block number.
         index: u64,
     },
+    /// Block that was found damaged: its earlier records are void.
+    Damaged {
+        /// Block number.
+        index: u64,
+    },
     /// Barrier: the data of the first records is flushed to the disk. Records may have been
     /// appended during the flush.
     Barrier {
@@ -138,6 +145,7 @@ impl Record {
             Self::Block { index, hash } => (KIND_BLOCK, index, hash.0),
             Self::Holes { run } => (KIND_HOLES, run.first, counted(run.count)),
             Self::Copied { index } => (KIND_COPIED, index, [0; 32]),
+            Self::Damaged { index } => (KIND_DAMAGED, index, [0; 32]),
             Self::Barrier { covers } => (KIND_BARRIER, covers, [0; 32]),
         };
         let mut out = [0; RECORD_BYTES];
@@ -163,29 +171,48 @@ impl Record {
                 Some(Self::Holes { run: Run { first: index, count } })
             }
             KIND_COPIED => Some(Self::Copied { index }),
+            KIND_DAMAGED => Some(Self::Damaged { index }),
             KIND_BARRIER => Some(Self::Barrier { covers: index }),
             _ => None,
         }
     }
 }
 
-/// Verified blocks of an earlier session.
+/// Block in the journal of an earlier session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedBlock {
+    /// Block number.
+    pub index: u64,
+    /// Hash, unless it was copied within the host.
+    pub hash: Option<BlockHash>,
+    /// True if its data cannot have been lost with the power since.
+    pub is_durable: bool,
+}
+
+/// Blocks in the journal of an earlier session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VerifiedBlocks {
-    /// Blocks with content: number, and hash unless copied within the host.
-    pub blocks: Vec<(u64, Option<BlockHash>)>,
+pub struct RecordedBlocks {
+    /// Blocks with content, in ascending order.
+    pub blocks: Vec<RecordedBlock>,
     /// Holes.
     pub holes: Vec<Run>,
 }
 
-impl VerifiedBlocks {
-    /// Returns the block numbers below `blocks` as a set.
+impl RecordedBlocks {
+    /// Returns the numbers of the blocks with content, below `count`.
     #[must_use]
-    pub fn set(&self, blocks: u64) -> BlockSet {
-        let mut set = BlockSet::new(blocks);
-        for (index, _) in &self.blocks {
-            set.insert(*index);
+    pub fn block_set(&self, count: u64) -> BlockSet {
+        let mut set = BlockSet::new(count);
+        for block in &self.blocks {
+            set.insert(block.index);
         }
+        set
+    }
+
+    /// Returns the numbers of all blocks, holes too, below `count`.
+    #[must_use]
+    pub fn set(&self, count: u64) -> BlockSet {
+        let mut set = self.block_set(count);
         for run in &self.holes {
             // Ignore a run past the end of the file.
             let _ = set.insert_run(*run);
@@ -199,10 +226,8 @@ impl VerifiedBlocks {
 pub struct Replay {
     /// Header of the journal.
     pub header: Header,
-    /// Blocks that need no check.
-    pub trusted: VerifiedBlocks,
-    /// Blocks to read and compare with their hash before use.
-    pub suspect: Vec<(u64, BlockHash)>,
+    /// Blocks that it records.
+    pub recorded: RecordedBlocks,
     /// Length of the undamaged part in bytes, where new records go.
     pub valid_bytes: u64,
 }
@@ -230,28 +255,28 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
         });
         covered.max().unwrap_or(0)
     };
-    let mut replay = Replay {
-        header,
-        trusted: VerifiedBlocks::default(),
-        suspect: Vec::new(),
-        valid_bytes: (HEADER_BYTES + records.len() * RECORD_BYTES) as u64,
-    };
-    let blocks = header.layout.count();
+    let valid_bytes = (HEADER_BYTES + records.len() * RECORD_BYTES) as u64;
+    let count = header.layout.count();
+    let mut blocks = BTreeMap::new();
+    let mut holes = Vec::new();
     for (at, record) in records.iter().enumerate() {
         match *record {
-            Record::Block { index, hash } if index < blocks && at < trusted => {
-                replay.trusted.blocks.push((index, Some(hash)));
+            Record::Block { index, hash } if index < count => {
+                blocks.insert(index, (Some(hash), at < trusted));
             }
-            Record::Block { index, hash } if index < blocks => replay.suspect.push((index, hash)),
-            Record::Copied { index } if index < blocks && at < trusted => {
-                replay.trusted.blocks.push((index, None));
+            // Without a hash it cannot be checked.
+            Record::Copied { index } if index < count && at < trusted => {
+                blocks.insert(index, (None, true));
             }
+            Record::Damaged { index } => drop(blocks.remove(&index)),
             // A hole needs no data on the disk.
-            Record::Holes { run } if run.within(blocks).is_ok() => replay.trusted.holes.push(run),
+            Record::Holes { run } if run.within(count).is_ok() => holes.push(run),
             _ => {}
         }
     }
-    Ok(replay)
+    let recorded = |(index, (hash, is_durable))| RecordedBlock { index, hash, is_durable };
+    let blocks = blocks.into_iter().map(recorded).collect();
+    Ok(Replay { header, recorded: RecordedBlocks { blocks, holes }, valid_bytes })
 }
 
 /// Returns a count in the hash field of a record.
@@ -299,24 +324,41 @@ mod tests {
         Record::Block { index, hash: BlockHash([index as u8; 32]) }
     }
 
+    /// Returns the numbers of the recorded blocks: all, and those that are durable.
+    fn recorded(bytes: &[u8], boot: &[u8; 16]) -> (Vec<u64>, Vec<u64>) {
+        let blocks = replay(bytes, boot).unwrap().recorded.blocks;
+        let all = blocks.iter().map(|block| block.index).collect();
+        let durable = blocks.iter().filter(|block| block.is_durable);
+        (all, durable.map(|block| block.index).collect())
+    }
+
     #[test]
     fn replay_same_boot_trusts_every_record() {
-        let replay = replay(&journal(&[block(3), HOLES, block(9)]), &BOOT);
-        let replay = replay.unwrap();
+        let bytes = journal(&[block(9), HOLES, block(3)]);
+        let replay = replay(&bytes, &BOOT).unwrap();
         assert_eq!(replay.header, header());
-        let indices: Vec<u64> = replay.trusted.blocks.iter().map(|(i, _)| *i).collect();
-        assert_eq!(indices, [3, 9]);
-        assert_eq!(replay.trusted.holes, [Run { first: 5, count: 3 }]);
-        assert!(replay.suspect.is_empty());
+        assert_eq!(replay.recorded.blocks[0].hash, Some(BlockHash([3; 32])));
+        assert_eq!(replay.recorded.holes, [Run { first: 5, count: 3 }]);
+        assert_eq!(recorded(&bytes, &BOOT), (vec![3, 9], vec![3, 9]));
     }
 
     #[test]
     fn replay_other_boot_suspects_blocks_after_the_barrier() {
         let bytes = journal(&[block(1), block(2), Record::Barrier { covers: 1 }, HOLES]);
-        let replay = replay(&bytes, &OTHER_BOOT).unwrap();
-        let trusted: Vec<u64> = replay.trusted.blocks.iter().map(|(i, _)| *i).collect();
-        assert_eq!((trusted, replay.trusted.holes.len()), (vec![1], 1));
-        assert_eq!(replay.suspect, [(2, BlockHash([2; 32]))]);
+        assert_eq!(recorded(&bytes, &OTHER_BOOT), (vec![1, 2], vec![1]));
+        assert_eq!(replay(&bytes, &OTHER_BOOT).unwrap().recorded.holes.len(), 1);
+    }
+
+    #[test]
+    fn replay_last_record_of_a_block_counts() {
+        let again = Record::Block { index: 1, hash: BlockHash([9; 32]) };
+        let damaged = Record::Damaged { index: 1 };
+        let bytes = journal(&[block(1), block(2), damaged, Record::Damaged { index: 7 }]);
+        assert_eq!(recorded(&bytes, &BOOT).0, [2]);
+        let bytes = journal(&[block(1), damaged, again]);
+        let blocks = replay(&bytes, &BOOT).unwrap().recorded.blocks;
+        let hash = Some(BlockHash([9; 32]));
+        assert_eq!(blocks, [RecordedBlock { index: 1, hash, is_durable: true }]);
     }
 
     #[test]
@@ -324,19 +366,15 @@ mod tests {
         let unknown = Header { boot: [0; 16], ..header() };
         let mut bytes = unknown.encode().to_vec();
         bytes.extend_from_slice(&block(1).encode());
-        let replay = replay(&bytes, &[0; 16]).unwrap();
-        assert_eq!((replay.trusted.blocks.len(), replay.suspect.len()), (0, 1));
+        assert_eq!(recorded(&bytes, &[0; 16]), (vec![1], vec![]));
     }
 
     #[test]
     fn replay_copied_block_needs_same_boot_or_barrier() {
         let copied = |index| Record::Copied { index };
         let bytes = journal(&[copied(1), Record::Barrier { covers: 1 }, copied(2)]);
-        let indices = |boot| -> Vec<u64> {
-            replay(&bytes, boot).unwrap().trusted.blocks.iter().map(|(i, _)| *i).collect()
-        };
-        assert_eq!(indices(&BOOT), [1, 2]);
-        assert_eq!(indices(&OTHER_BOOT), [1]);
+        assert_eq!(recorded(&bytes, &BOOT).0, [1, 2]);
+        assert_eq!(recorded(&bytes, &OTHER_BOOT).0, [1]);
     }
 
     #[test]
@@ -352,7 +390,7 @@ mod tests {
         let past = |first, count| Record::Holes { run: Run { first, count } };
         let records = [block(99), block(100), past(99, 2), past(7, 0), past(u64::MAX, 2)];
         let replay = replay(&journal(&records), &BOOT).unwrap();
-        assert_eq!((replay.trusted.blocks.len(), replay.trusted.holes.len()), (1, 0));
+        assert_eq!((replay.recorded.blocks.len(), replay.recorded.holes.len()), (1, 0));
     }
 
     proptest! {
@@ -369,7 +407,7 @@ mod tests {
             }
             let whole = (at - HEADER_BYTES) / RECORD_BYTES;
             let replay = replay(&bytes, &BOOT).unwrap();
-            prop_assert_eq!(replay.trusted.blocks.len(), whole);
+            prop_assert_eq!(replay.recorded.blocks.len(), whole);
             prop_assert_eq!(replay.valid_bytes as usize, HEADER_BYTES + whole * RECORD_BYTES);
         }
     }

@@ -1,9 +1,9 @@
 //! The bankfull protocol without I/O: wire format, block layout, ledgers of both sides, journal.
 //!
 //! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
-//! [`wire`] (messages and frames), [`journal`] (records of a part file), [`sources`] (what was
-//! requested), [`plan`] (action for an announced file), [`send`] and [`receive`] (the ledgers),
-//! [`session`] (message order).
+//! [`wire`] (messages and frames), [`journal`] (records of a part file), [`part`] (its life),
+//! [`sources`] (what was requested), [`plan`] (action for an announced file), [`send`] and
+//! [`receive`] (the ledgers), [`session`] (message order).
 //!
 //! Bytes enter and leave through method calls, and time is an argument. Sockets, files, clocks and
 //! threads are refused by the lint table in `clippy.toml`.
@@ -13,6 +13,7 @@ pub mod error;
 pub mod hash;
 pub mod journal;
 pub mod limits;
+pub mod part;
 pub mod plan;
 pub mod receive;
 pub mod send;

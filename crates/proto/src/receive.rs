@@ -7,7 +7,6 @@
 use crate::blocks::{BlockSet, Layout, Run};
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
-use crate::journal::VerifiedBlocks;
 use crate::wire::control::FileRuns;
 use std::collections::{HashMap, HashSet};
 
@@ -44,6 +43,8 @@ enum File {
 struct Blocks {
     layout: Layout,
     verified: BlockSet,
+    /// Left by an earlier session and not checked yet.
+    unchecked: BlockSet,
     claimed: HashSet<u64>,
     hashes: HashMap<u64, BlockHash>,
     /// Pending early file digest, with the sender's hash of the file.
@@ -102,16 +103,17 @@ impl ReceiveLedger {
         self.outstanding.insert(id, File::Packed { size, is_claimed: false });
     }
 
-    /// Adds a wanted file of blocks, with those verified in an earlier session.
-    pub fn expect_blocks(&mut self, id: u64, layout: Layout, present: &VerifiedBlocks) {
-        let verified = present.set(layout.count());
-        let hashed = present.blocks.iter().filter_map(|&(index, hash)| Some((index, hash?)));
-        let hashes = hashed.collect();
+    /// Adds a wanted file of blocks, with those that an earlier session left.
+    ///
+    /// Each of them is pending until [`on_block_checked`](Self::on_block_checked) or
+    /// [`on_check_failed`](Self::on_check_failed).
+    pub fn expect_blocks(&mut self, id: u64, layout: Layout, left: &BlockSet) {
         let blocks = Blocks {
             layout,
-            verified,
+            verified: BlockSet::new(layout.count()),
+            unchecked: left.clone(),
             claimed: HashSet::new(),
-            hashes,
+            hashes: HashMap::new(),
             early_digest: None,
             was_damaged: false,
             is_closing: false,
@@ -149,7 +151,8 @@ impl ReceiveLedger {
             return Err(WireError::BadFileId(id));
         };
         let index = blocks.layout.index_of(offset, len)?;
-        if blocks.verified.contains(index) || !blocks.claimed.insert(index) {
+        let is_here = blocks.verified.contains(index) || blocks.unchecked.contains(index);
+        if is_here || !blocks.claimed.insert(index) {
             return Err(WireError::DuplicateBlock { file: id, index });
         }
         Ok(Claim::Accept(index))
@@ -207,6 +210,28 @@ impl ReceiveLedger {
         blocks.verified.insert(index)
     }
 
+    /// Records that a block of an earlier session is intact. False if it was not pending any more.
+    pub fn on_block_checked(&mut self, id: u64, index: u64, hash: Option<BlockHash>) -> bool {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else { return false };
+        if !blocks.unchecked.remove(index) {
+            return false;
+        }
+        blocks.verified.insert(index);
+        blocks.hashes.extend(hash.map(|hash| (index, hash)));
+        true
+    }
+
+    /// Records that a block of an earlier session is damaged: it must be sent, which voids early
+    /// file digests. False if it was not pending any more.
+    pub fn on_check_failed(&mut self, id: u64, index: u64) -> bool {
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else { return false };
+        let was_pending = blocks.unchecked.remove(index);
+        if was_pending {
+            (blocks.early_digest, blocks.was_damaged) = (None, true);
+        }
+        was_pending
+    }
+
     /// Records holes of the source. Returns those that are new.
     ///
     /// # Errors
@@ -233,6 +258,10 @@ impl ReceiveLedger {
                 return Err(WireError::DuplicateBlock { file: holes.file, index });
             }
             fresh.append(&mut blocks.verified.insert_run(*run)?);
+            // The range is cleared, whatever an earlier session left there.
+            for index in range {
+                blocks.unchecked.remove(index);
+            }
         }
         Ok(fresh)
     }

@@ -110,6 +110,8 @@ struct Blocks {
     hashes: HashMap<u64, BlockHash>,
     /// Read by this side, or at the receiver before this session.
     read: BlockSet,
+    /// Left by an earlier session: the receiver checks each, and answers it with an Ack or a Nack.
+    unconfirmed: BlockSet,
 }
 
 /// Ledger of the sender.
@@ -150,6 +152,7 @@ impl SendLedger {
                     layout,
                     at_receiver: empty.clone(),
                     assigned: empty.clone(),
+                    unconfirmed: empty.clone(),
                     read: empty,
                     cursor: 0,
                     hashes: HashMap::new(),
@@ -184,22 +187,29 @@ impl SendLedger {
         self.files.len()
     }
 
-    /// Records verified blocks of the receiver, before the file's want.
+    /// Records blocks that an earlier session left at the receiver, before the file's want.
+    ///
+    /// The receiver acknowledges those that are intact.
     ///
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::Unexpected`] after the file's
-    /// want, which decides if the file is complete.
+    /// want.
     pub fn on_have(&mut self, have: &FileRuns) -> Result<(), WireError> {
-        if self.files.get(&have.file).is_some_and(|file| file.state != State::Announced) {
-            return Err(WireError::Unexpected("blocks reported after the want of their file"));
-        }
-        let blocks = self.blocks_mut(have.file)?;
+        let blocks = self.blocks_before_want(have.file)?;
         for run in &have.runs {
-            blocks.at_receiver.insert_run(*run)?;
+            blocks.unconfirmed.insert_run(*run)?;
             blocks.assigned.insert_run(*run)?;
             blocks.read.insert_run(*run)?;
         }
         Ok(())
+    }
+
+    /// Returns the blocks of a file whose want has not arrived.
+    fn blocks_before_want(&mut self, id: u64) -> Result<&mut Blocks, WireError> {
+        if self.files.get(&id).is_some_and(|file| file.state != State::Announced) {
+            return Err(WireError::Unexpected("blocks reported after the want of their file"));
+        }
+        self.blocks_mut(id)
     }
 
     /// Records the want of a file.
@@ -273,7 +283,52 @@ impl SendLedger {
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadRun`].
     pub fn on_holes(&mut self, holes: &FileRuns) -> Result<(), WireError> {
-        self.on_have(holes)
+        let blocks = self.blocks_before_want(holes.file)?;
+        for run in &holes.runs {
+            blocks.at_receiver.insert_run(*run)?;
+            blocks.assigned.insert_run(*run)?;
+            blocks.read.insert_run(*run)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of acknowledged blocks that an earlier session left. Call before
+    /// [`SendLedger::on_acks`].
+    #[must_use]
+    pub fn resumed_bytes(&self, acks: &FileRuns) -> u64 {
+        let Some(File { body: Body::Blocks(blocks), state, .. }) = self.files.get(&acks.file)
+        else {
+            return 0;
+        };
+        let count = blocks.layout.count();
+        let valid = acks.runs.iter().filter_map(|run| run.within(count).ok());
+        // Nothing is sent before the want.
+        let is_resumed =
+            |index: &u64| *state == State::Announced || blocks.unconfirmed.contains(*index);
+        valid.flatten().filter(is_resumed).map(|index| blocks.layout.block_len(index)).sum()
+    }
+
+    /// True if the receiver still checks a block that an earlier session left.
+    #[must_use]
+    pub fn is_unconfirmed(&self, file: u64, index: u64) -> bool {
+        match self.files.get(&file).map(|file| &file.body) {
+            Some(Body::Blocks(blocks)) => blocks.unconfirmed.contains(index),
+            _ => false,
+        }
+    }
+
+    /// Returns the bytes of a file that the receiver still checks.
+    #[must_use]
+    pub fn unconfirmed_bytes(&self, file: u64) -> u64 {
+        match self.files.get(&file).map(|file| &file.body) {
+            Some(Body::Blocks(blocks)) => {
+                let left = blocks.unconfirmed.runs().flat_map(|r| r.first..r.first + r.count);
+                // Without holes, and acknowledgements that overtook the report.
+                let unconfirmed = left.filter(|index| !blocks.at_receiver.contains(*index));
+                unconfirmed.map(|index| blocks.layout.block_len(index)).sum()
+            }
+            _ => 0,
+        }
     }
 
     /// Assigns work to `stream`. Odd streams prefer blocks and even ones packs, so that large and
@@ -355,19 +410,6 @@ impl SendLedger {
         self.files.contains_key(&file)
     }
 
-    /// Returns the bytes of a file at the receiver; `None` for a file without blocks. Includes
-    /// holes after [`SendLedger::on_holes`].
-    #[must_use]
-    pub fn bytes_at_receiver(&self, file: u64) -> Option<u64> {
-        match self.files.get(&file).map(|f| &f.body) {
-            Some(Body::Blocks(blocks)) => {
-                let runs = blocks.at_receiver.runs().flat_map(|r| r.first..r.first + r.count);
-                Some(runs.map(|index| blocks.layout.block_len(index)).sum())
-            }
-            _ => None,
-        }
-    }
-
     /// Records the hash of a block that was read and is being sent.
     pub fn on_block_sent(&mut self, file: u64, index: u64, hash: BlockHash) -> NextStep {
         let Some(file) = self.files.get_mut(&file) else { return NextStep::Nothing };
@@ -429,6 +471,10 @@ impl SendLedger {
                 self.in_flight.remove(&(file, index));
             }
         }
+        let blocks = self.blocks_mut(file)?;
+        for index in acks.runs.iter().flat_map(|run| run.first..run.first + run.count) {
+            blocks.unconfirmed.remove(index);
+        }
         match self.files.get_mut(&file) {
             Some(entry) if is_full && entry.state == State::Sending => {
                 entry.state = State::Acknowledged;
@@ -482,10 +528,17 @@ impl SendLedger {
     /// Records a damaged block.
     ///
     /// # Errors
-    /// [`WireError::Unexpected`] for a block that is not in flight.
+    /// [`WireError::Unexpected`] for a block that neither is in flight nor is being checked.
     pub fn on_nack(&mut self, id: u64, index: u64) -> Result<NextStep, WireError> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(NextStep::Nothing) };
-        if self.in_flight.remove(&(id, index)).is_none() {
+        let mut was_left = false;
+        if let Body::Blocks(blocks) = &mut file.body {
+            was_left = blocks.unconfirmed.remove(index);
+            if was_left && blocks.at_receiver.contains(index) {
+                return Ok(Self::on_nack_of_hole(file, index));
+            }
+        }
+        if self.in_flight.remove(&(id, index)).is_none() && !was_left {
             return Err(WireError::Unexpected("a Nack of a block that was not sent"));
         }
         let nacks = file.nacks.entry(index).or_default();
@@ -495,6 +548,14 @@ impl SendLedger {
         }
         self.requeue(id, index);
         Ok(NextStep::Work)
+    }
+
+    /// Voids the early digest of a file: the receiver did so when it found a block damaged, and did
+    /// not know yet that it is a hole.
+    fn on_nack_of_hole(file: &mut File, index: u64) -> NextStep {
+        let is_due = file.state == State::Acknowledged && file.has_early_digest();
+        *file.nacks.entry(index).or_default() += 1;
+        if is_due { NextStep::SendDigest } else { NextStep::Nothing }
     }
 
     /// Records the end of a stream and requeues its unacknowledged work; true if there is any.
@@ -511,16 +572,18 @@ impl SendLedger {
     }
 
     fn requeue(&mut self, id: u64, index: u64) {
-        match self.files.get_mut(&id).map(|f| &mut f.body) {
-            Some(Body::Packed { .. }) => self.packed_files.push_front(id),
-            Some(Body::Blocks(blocks)) => {
+        let Some(File { body, state, .. }) = self.files.get_mut(&id) else { return };
+        match body {
+            Body::Packed { .. } => self.packed_files.push_front(id),
+            Body::Blocks(blocks) => {
                 blocks.assigned.remove(index);
                 blocks.cursor = blocks.cursor.min(index);
-                if !self.block_files.contains(&id) {
+                // A file that is compared first is queued after that.
+                if *state == State::Sending && !self.block_files.contains(&id) {
                     self.block_files.push_front(id);
                 }
             }
-            _ => {}
+            Body::Symlink => {}
         }
     }
 

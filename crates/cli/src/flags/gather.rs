@@ -87,6 +87,13 @@ pub(crate) struct GatherFlags {
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
+    /// Take over what an interrupted run left without hashing it again
+    ///
+    /// Default: every block of it is hashed again, beside the transfer, and sent again if the disk
+    /// changed it. Within this host, nothing is hashed.
+    #[arg(long)]
+    pub(crate) trust_journal: bool,
+
     /// Show what would be copied, and change nothing
     ///
     /// Default: off.

@@ -103,7 +103,7 @@ fn first_line_is_start_and_last_line_is_summary() {
         concat!(
             r#"{"event":"summary","files":2,"dirs":0,"symlinks":0,"bytes":1000000,"#,
             r#""wire_bytes":0,"seconds":1.0,"goodput_bps":8000000,"streams":4,"retransmits":0,"#,
-            r#""resumed_bytes":0,"skipped_files":0,"skipped_bytes":0,"would_copy_entries":0,"#,
+            r#""resumed_bytes":0,"damaged_bytes":0,"skipped_files":0,"skipped_bytes":0,"would_copy_entries":0,"#,
             r#""would_copy_bytes":0,"failed_files":1,"vanished_files":0,"special_files_skipped":0,"#,
             r#""limited_by":"network","exit_code":23}"#
         )
@@ -145,7 +145,7 @@ fn progress_is_written_once_per_second() {
         lines[2],
         concat!(
             r#"{"event":"progress","files_done":0,"files_total":0,"bytes_done":2100000,"#,
-            r#""bytes_total":4000000,"total_is_final":true,"bytes_moved":2100000,"bytes_carried":2100000,"seconds":2.1,"#,
+            r#""bytes_total":4000000,"total_is_final":true,"bytes_unchecked":0,"bytes_moved":2100000,"bytes_carried":2100000,"seconds":2.1,"#,
             r#""rate_bps":8000000,"average_bps":8000000,"eta_seconds":null}"#
         )
     );

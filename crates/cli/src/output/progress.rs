@@ -105,7 +105,8 @@ impl Rates {
     /// just begun, or it stands still.
     pub(super) fn eta(&self, progress: &Progress) -> Option<Duration> {
         let observed = self.eta.last_time()?.saturating_sub(self.first_bytes?);
-        let left = progress.bytes_total - progress.bytes_done;
+        // The check of what an earlier run left takes far less time than sending it.
+        let left = progress.bytes_total - progress.bytes_done - progress.bytes_unchecked;
         let is_known = progress.total_is_final && observed >= ETA_DELAY;
         self.eta.rate().time_for(left).filter(|_| is_known)
     }
@@ -147,7 +148,11 @@ pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration, width: usi
         true => "finishing".to_owned(),
         false => format!("{rate}, ETA {}", eta_text(rates, progress)),
     };
-    let text = format!("{speed}, {done}/{total}, {files}, avg {average}");
+    let check = match progress.bytes_unchecked {
+        Bytes(0) => String::new(),
+        bytes => format!("{bytes} of an earlier run to check, "),
+    };
+    let text = format!("{speed}, {done}/{total}, {check}{files}, avg {average}");
     with_bar(progress, &text, width)
 }
 

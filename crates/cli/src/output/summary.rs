@@ -157,6 +157,10 @@ fn rest(summary: &Summary) -> Vec<String> {
     if summary.resumed_bytes > Bytes(0) {
         lines.push(format!("resumed: {} from an earlier run", summary.resumed_bytes));
     }
+    if summary.damaged_bytes > Bytes(0) {
+        let damaged = summary.damaged_bytes;
+        lines.push(format!("damaged: {damaged} from an earlier run, sent again"));
+    }
     if summary.special_files_skipped > 0 {
         let what = count(summary.special_files_skipped, "special file", "special files");
         lines.push(format!("skipped {what} (sockets, devices, FIFOs)"));
@@ -218,6 +222,7 @@ mod tests {
         (summary.files, summary.streams, summary.retransmits) = (1, 1, 1);
         (summary.skipped_files, summary.skipped_bytes) = (12, Bytes::mib(3));
         summary.resumed_bytes = Bytes(1_288_490_189);
+        summary.damaged_bytes = Bytes::mib(1);
         (summary.special_files_skipped, summary.symlinks_created) = (1, 2);
         (summary.failed_files, summary.vanished_files) = (3, 1);
         summary.limited_by_text = "writing the destination".to_owned();
@@ -228,6 +233,7 @@ mod tests {
                  1.74 Gbit/s goodput over 1 stream, 1 retransmit",
                 "skipped 12 unchanged files (3.0 MiB)",
                 "resumed: 1.2 GiB from an earlier run",
+                "damaged: 1.0 MiB from an earlier run, sent again",
                 "skipped 1 special file (sockets, devices, FIFOs)",
                 "failed: 3 entries (1 vanished from the source)",
                 "limited by: writing the destination",

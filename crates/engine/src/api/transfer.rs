@@ -55,14 +55,24 @@ impl Transfer {
     /// Sets when received files are flushed to the disk.
     #[must_use]
     pub fn fsync(mut self, fsync: Fsync) -> Self {
-        self.options.fsync = fsync;
+        self.options.rules.fsync = fsync;
         self
     }
 
     /// Compares content instead of size and modification time.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Self {
-        self.options.checksum = checksum;
+        self.options.rules.checksum = checksum;
+        self
+    }
+
+    /// Takes what an interrupted run left without hashing it again.
+    ///
+    /// The files are then as good as the disk that held them since. Default: every block is hashed
+    /// again beside the transfer, and sent again if it differs.
+    #[must_use]
+    pub fn trust_journal(mut self, trust_journal: bool) -> Self {
+        self.options.rules.trust_journal = trust_journal;
         self
     }
 

@@ -146,6 +146,8 @@ pub struct Progress {
     pub files_done: u64,
     /// Completed bytes: verified at the destination, now or by an earlier run.
     pub bytes_done: Bytes,
+    /// Bytes that an earlier run left and the receiver still checks.
+    pub bytes_unchecked: Bytes,
     /// Bytes verified at the destination by this run.
     pub bytes_moved: Bytes,
     /// Bytes carried by the data streams, verified or not; at least `bytes_moved`. They grow
@@ -307,6 +309,8 @@ pub struct Summary {
     pub retransmits: u64,
     /// Bytes from earlier runs of files completed or continued by this run.
     pub resumed_bytes: Bytes,
+    /// Bytes from earlier runs that were damaged at the destination, and were sent again.
+    pub damaged_bytes: Bytes,
     /// Files that the destination had already.
     pub skipped_files: u64,
     /// Bytes in the skipped files.
@@ -339,6 +343,7 @@ impl Summary {
         self.streams += other.streams;
         self.retransmits += other.retransmits;
         self.resumed_bytes += other.resumed_bytes;
+        self.damaged_bytes += other.damaged_bytes;
         self.skipped_files += other.skipped_files;
         self.skipped_bytes += other.skipped_bytes;
         self.would_copy_entries += other.would_copy_entries;

@@ -4,6 +4,7 @@ use super::roots::ReceiveTarget;
 use super::roots::SourceItem;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::part_names::is_part_name;
+use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
 use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
@@ -33,6 +34,8 @@ pub(crate) struct ReceiveOptions {
     pub(crate) parent_is_planned: bool,
     /// True if the peer is trusted with set-id bits.
     pub(crate) set_id: bool,
+    /// Rule for blocks that an earlier run left.
+    pub(crate) resume_policy: ResumePolicy,
 }
 
 impl PathRoot {
@@ -168,7 +171,7 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
-        let ReceiveOptions { fsync, checksum, dry_run, set_id, .. } = options;
+        let ReceiveOptions { fsync, checksum, dry_run, set_id, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,
             shown,
@@ -176,6 +179,7 @@ impl PathRoot {
             fsync,
             checksum,
             dry_run,
+            resume_policy,
             set_id,
             served_root,
             sources: sources.to_vec(),

@@ -2,6 +2,7 @@
 
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::options::Fsync;
+use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::Source;
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
@@ -20,6 +21,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) fsync: Fsync,
     pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
+    /// Rule for blocks that an earlier run left.
+    pub(crate) resume_policy: ResumePolicy,
     /// True if the peer is trusted with set-id bits: over ssh and within a host.
     pub(crate) set_id: bool,
     /// Device and inode of a daemon's root, whose mode and time no client changes.

@@ -7,6 +7,7 @@ use super::overrides::Overrides;
 use crate::base::location::Location;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::part::ResumePolicy;
 use std::time::Duration;
 
 /// Options of a transfer between two locations.
@@ -17,8 +18,7 @@ pub(crate) struct TransferOptions {
     /// `None`: chosen from the path's RTT.
     pub(crate) streams: Option<u32>,
     pub(crate) encryption: bool,
-    pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
+    pub(crate) rules: ReceiverRules,
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
     pub(crate) tune: Tune,
@@ -32,6 +32,22 @@ pub(crate) struct TransferOptions {
     pub(crate) daemon: DaemonOptions,
 }
 
+/// Rules for the receiver, at this host or the other.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReceiverRules {
+    pub(crate) fsync: Fsync,
+    pub(crate) checksum: bool,
+    /// Blocks in the journal of an earlier run are taken without a check.
+    pub(crate) trust_journal: bool,
+}
+
+impl ReceiverRules {
+    /// Rule for blocks that an earlier run left.
+    pub(crate) fn resume_policy(&self) -> ResumePolicy {
+        if self.trust_journal { ResumePolicy::TrustJournal } else { ResumePolicy::Check }
+    }
+}
+
 impl TransferOptions {
     /// Default options for a copy of `sources` to `destination`.
     pub(crate) fn new(sources: Vec<Location>, destination: Location) -> Self {
@@ -40,8 +56,7 @@ impl TransferOptions {
             destination,
             streams: None,
             encryption: true,
-            fsync: Fsync::default(),
-            checksum: false,
+            rules: ReceiverRules::default(),
             dry_run: false,
             timeout: DEFAULT_TIMEOUT,
             tune: Tune::default(),

@@ -29,6 +29,7 @@ use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
 use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
@@ -323,6 +324,10 @@ impl SessionManager {
                     checksum: open.checksum,
                     dry_run: open.dry_run,
                     parent_is_planned: false,
+                    resume_policy: match open.trust_journal {
+                        Some(true) => ResumePolicy::TrustJournal,
+                        _ => ResumePolicy::Check,
+                    },
                     set_id: matches!(self.root, PathRoot::Host),
                 };
                 let (target, destinations) =

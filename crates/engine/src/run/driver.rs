@@ -239,7 +239,7 @@ impl SessionRunner<'_> {
         let is_done = || receiver.is_finished();
         let threads = self.stream_threads(&run, &is_done);
         thread::scope(|scope| {
-            self.session.spawn(scope, || receiver.run_compare(queue));
+            self.session.spawn(scope, || receiver.run_hashing(queue));
             self.session.spawn(scope, || receiver.run_held(self.timeout));
             self.session.spawn(scope, || receiver.finish_early());
             self.session.spawn(scope, || receiver.run_merge());

@@ -19,6 +19,10 @@ pub(crate) struct Counts {
     /// Bytes that the data streams have carried, as last sampled.
     pub(crate) bytes_carried: AtomicU64,
     pub(crate) bytes_resumed: AtomicU64,
+    /// Bytes of an earlier run that are being checked.
+    pub(crate) bytes_unchecked: AtomicU64,
+    /// Bytes of an earlier run that were damaged, and are sent again.
+    pub(crate) bytes_damaged: AtomicU64,
     pub(crate) bytes_holes: AtomicU64,
     /// Part of `bytes_moved`: bytes of files that changed meanwhile and had to be read again.
     pub(crate) bytes_discarded: AtomicU64,
@@ -40,7 +44,9 @@ pub(crate) struct FileStats(Mutex<Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     /// Indexed by [`ByteSource`].
-    bytes: [u64; 3],
+    bytes: [u64; 4],
+    /// True after a failed check.
+    is_damaged: bool,
     /// The file was discarded: late bytes do not count.
     is_discarded: bool,
 }
@@ -52,6 +58,8 @@ pub(crate) enum ByteSource {
     /// Left by an earlier run.
     Resumed,
     Holes,
+    /// Left by an earlier run, and being checked.
+    Unchecked,
 }
 
 impl Counts {
@@ -64,15 +72,40 @@ impl Counts {
         }
     }
 
+    /// Moves bytes of an earlier run out of the check. True for the first damaged ones of a file.
+    pub(crate) fn settle_check(&self, file: &FileStats, bytes: u64, is_intact: bool) -> bool {
+        let is_first = {
+            let mut counted = lock(&file.0);
+            // Within a host and after a failure none are counted.
+            let unchecked = &mut counted.bytes[ByteSource::Unchecked as usize];
+            let settled = bytes.min(*unchecked);
+            *unchecked -= settled;
+            self.bytes_unchecked.fetch_sub(settled, Ordering::Relaxed);
+            !is_intact && !std::mem::replace(&mut counted.is_damaged, true)
+        };
+        match is_intact {
+            true => self.record(file, ByteSource::Resumed, bytes),
+            false => add(&self.bytes_damaged, bytes),
+        }
+        is_first
+    }
+
+    /// Ends the check of a file that is not outstanding any more.
+    pub(crate) fn end_check(&self, file: &FileStats) {
+        let unchecked = std::mem::take(&mut lock(&file.0).bytes[ByteSource::Unchecked as usize]);
+        self.bytes_unchecked.fetch_sub(unchecked, Ordering::Relaxed);
+    }
+
     /// Discards the bytes of a file that changed.
     pub(crate) fn discard(&self, file: &FileStats) {
         let mut counted = lock(&file.0);
         counted.is_discarded = true;
-        let [transferred, resumed, holes] = std::mem::take(&mut counted.bytes);
+        let [transferred, resumed, holes, unchecked] = std::mem::take(&mut counted.bytes);
         // `bytes_moved` never falls, because rates are its differences.
         add(&self.bytes_discarded, transferred);
         self.bytes_resumed.fetch_sub(resumed, Ordering::Relaxed);
         self.bytes_holes.fetch_sub(holes, Ordering::Relaxed);
+        self.bytes_unchecked.fetch_sub(unchecked, Ordering::Relaxed);
     }
 
     fn counter(&self, source: ByteSource) -> &AtomicU64 {
@@ -80,6 +113,7 @@ impl Counts {
             ByteSource::Transferred => &self.bytes_moved,
             ByteSource::Resumed => &self.bytes_resumed,
             ByteSource::Holes => &self.bytes_holes,
+            ByteSource::Unchecked => &self.bytes_unchecked,
         }
     }
 }

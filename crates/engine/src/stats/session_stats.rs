@@ -106,6 +106,14 @@ impl<'a> SessionStats<'a> {
         self.warn(format!("{path} changed while it was read: it is read again"));
     }
 
+    /// Warns of a file whose part of an earlier run is damaged.
+    pub(crate) fn file_damaged(&self, path: &Path) {
+        let path = printable(&path.to_string_lossy());
+        self.warn(format!(
+            "what an earlier run left of {path} is damaged: the damaged blocks are sent again"
+        ));
+    }
+
     /// Records a file that is in place.
     pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
         add(&self.counts.files_copied, 1);
@@ -137,6 +145,7 @@ impl<'a> SessionStats<'a> {
             total_is_final: c.total_is_final.load(Ordering::Relaxed),
             files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
             bytes_done: Bytes(done.saturating_sub(void)),
+            bytes_unchecked: Bytes(read(&c.bytes_unchecked)),
             bytes_moved: Bytes(read(&c.bytes_moved)),
             bytes_carried: Bytes(read(&c.bytes_carried).max(read(&c.bytes_moved))),
             elapsed: self.started.elapsed(),
@@ -201,6 +210,7 @@ impl<'a> SessionStats<'a> {
             streams: read(&c.streams) as u32,
             retransmits: ends.sender.retransmits + ends.receiver.retransmits,
             resumed_bytes: Bytes(read(&c.bytes_resumed)),
+            damaged_bytes: Bytes(read(&c.bytes_damaged)),
             skipped_files: read(&c.files_skipped),
             skipped_bytes: Bytes(read(&c.bytes_skipped)),
             would_copy_entries: read(&c.planned),

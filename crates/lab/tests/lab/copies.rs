@@ -57,7 +57,7 @@ impl Scene {
     fn new(serve: &[&str]) -> Option<Self> {
         // Without BBR, a stream reaches about 1 Mbit/s at this loss. (Mathis et al. 1997) Either
         // direction may start seconds before the other, and must not end before that.
-        let plant = |dir: &Path, has_bbr: bool| plant(dir, if has_bbr { 80 } else { 8 });
+        let plant = |dir: &Path, has_bbr: bool| plant(dir, if has_bbr { 50 } else { 5 });
         Self::across(RTT, Loss::Random { probability: LOSS }, plant, serve)
     }
 

@@ -145,8 +145,7 @@ fn damaged_journal_is_trusted_up_to_the_damage() {
             let (records, _) = bytes[HEADER_BYTES..valid].as_chunks::<RECORD_BYTES>();
             assert!(records.iter().all(|record| Record::decode(record).is_some()));
             let blocks = replay.header.layout.count();
-            assert!(replay.trusted.blocks.iter().all(|(index, _)| *index < blocks));
-            assert!(replay.suspect.iter().all(|(index, _)| *index < blocks));
+            assert!(replay.recorded.blocks.iter().all(|block| block.index < blocks));
         }
     });
 }

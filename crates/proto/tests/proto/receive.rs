@@ -1,9 +1,8 @@
 //! Receive ledger: accepted, refused and ignored data.
 
 use crate::support::{MIB, hash_of, runs};
-use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::blocks::{BlockSet, Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash, merge};
-use bankfull_proto::journal::VerifiedBlocks;
 use bankfull_proto::limits::{MAX_BLOCK_BYTES, MAX_FILE_BLOCKS};
 use bankfull_proto::receive::{Claim, DigestOutcome, ReceiveLedger};
 use bankfull_proto::wire::WireError;
@@ -21,7 +20,7 @@ fn layout() -> Layout {
 /// ten bytes.
 fn two_files() -> ReceiveLedger {
     let mut ledger = ReceiveLedger::new();
-    ledger.expect_blocks(1, layout(), &VerifiedBlocks::default());
+    ledger.expect_blocks(1, layout(), &BlockSet::new(3));
     ledger.expect_packed(2, 10);
     ledger
 }
@@ -126,27 +125,74 @@ fn claim_verified_or_claimed_block_is_refused() {
     assert_eq!(claim(&mut ledger, 1), twice);
 }
 
+/// Returns a ledger of a file with these blocks of an earlier session.
+fn resumed(left: &[u64]) -> ReceiveLedger {
+    let mut ledger = ReceiveLedger::new();
+    let mut set = BlockSet::new(3);
+    for index in left {
+        set.insert(*index);
+    }
+    ledger.expect_blocks(1, layout(), &set);
+    ledger
+}
+
 #[test]
 fn claim_block_of_an_earlier_session_is_refused() {
-    let mut ledger = ReceiveLedger::new();
-    let holes = vec![Run { first: 2, count: 1 }];
-    ledger.expect_blocks(
-        1,
-        layout(),
-        &VerifiedBlocks { blocks: vec![(0, Some(hash_of(1, 0)))], holes },
-    );
+    let mut ledger = resumed(&[0, 2]);
     for index in [0, 2] {
-        assert_eq!(claim(&mut ledger, index), Err(WireError::DuplicateBlock { file: 1, index }));
+        let duplicate = Err(WireError::DuplicateBlock { file: 1, index });
+        assert_eq!(claim(&mut ledger, index), duplicate, "being checked");
+        assert!(ledger.on_block_checked(1, index, None));
+        assert!(!ledger.on_block_checked(1, index, None), "twice");
+        assert_eq!(claim(&mut ledger, index), duplicate, "verified");
     }
     let present: Vec<u64> =
         ledger.verified_blocks(1).unwrap().runs().map(|run| run.first).collect();
     assert_eq!(present, [0, 2]);
     receive(&mut ledger, 1);
-    assert_eq!(
-        ledger.on_file_digest(1, None),
-        Ok(DigestOutcome::Complete(None)),
-        "one block has no hash"
-    );
+    let outcome = ledger.on_file_digest(1, None);
+    assert_eq!(outcome, Ok(DigestOutcome::Complete(None)), "a block has no hash");
+}
+
+#[test]
+fn file_with_unchecked_blocks_is_not_complete() {
+    let mut ledger = resumed(&[0, 1]);
+    receive(&mut ledger, 2);
+    assert!(matches!(ledger.on_file_digest(1, None), Err(WireError::Unexpected(_))));
+    assert_eq!(ledger.on_early_digest(1, Some(file_hash())), Ok(DigestOutcome::Pending));
+    assert!(ledger.on_block_checked(1, 0, Some(hash_of(1, 0))));
+    assert_eq!(ledger.apply_early_digest(1), None);
+    assert!(ledger.on_block_checked(1, 1, Some(hash_of(1, 1))));
+    let complete = DigestOutcome::Complete(Some(file_hash()));
+    assert_eq!(ledger.apply_early_digest(1), Some(complete));
+}
+
+#[test]
+fn failed_check_voids_the_early_digest_and_admits_the_block() {
+    let mut ledger = resumed(&[0, 1, 2]);
+    assert_eq!(ledger.on_early_digest(1, Some(file_hash())), Ok(DigestOutcome::Pending));
+    for index in [0, 2] {
+        assert!(ledger.on_block_checked(1, index, Some(hash_of(1, index))));
+    }
+    assert!(ledger.on_check_failed(1, 1));
+    assert!(!ledger.on_check_failed(1, 1) && !ledger.on_block_checked(1, 1, None), "settled");
+    assert_eq!(ledger.on_early_digest(1, Some(file_hash())), Ok(DigestOutcome::Ignored));
+    receive(&mut ledger, 1);
+    assert_eq!(ledger.apply_early_digest(1), None);
+    let complete = DigestOutcome::Complete(Some(file_hash()));
+    assert_eq!(ledger.on_file_digest(1, Some(file_hash())), Ok(complete));
+}
+
+#[test]
+fn holes_replace_unchecked_blocks() {
+    let mut ledger = resumed(&[0, 1]);
+    let one = |first| Ok(vec![Run { first, count: 1 }]);
+    assert_eq!(ledger.on_holes(&runs(1, &[(1, 1)])), one(1));
+    assert!(!ledger.on_block_checked(1, 1, None) && !ledger.on_check_failed(1, 1));
+    assert!(ledger.on_check_failed(1, 0));
+    assert_eq!(ledger.on_holes(&runs(1, &[(0, 1)])), one(0));
+    receive(&mut ledger, 2);
+    assert_eq!(ledger.on_file_digest(1, None), Ok(DigestOutcome::Complete(None)));
 }
 
 #[test]
@@ -261,7 +307,7 @@ fn file_digest_with_another_hash_is_a_mismatch() {
     assert_eq!(ledger.on_file_digest(1, Some(FileHash([1; 32]))), Ok(DigestOutcome::Mismatch));
     let empty = |remote| {
         let mut empty = ReceiveLedger::new();
-        empty.expect_blocks(1, Layout::new(0, MIB as u32).unwrap(), &VerifiedBlocks::default());
+        empty.expect_blocks(1, Layout::new(0, MIB as u32).unwrap(), &BlockSet::new(0));
         empty.on_file_digest(1, Some(remote))
     };
     let hash = FileHash::of(b"");
@@ -285,7 +331,7 @@ fn holes_of_the_largest_file_are_stored_as_one_run() {
     let block = u64::from(MAX_BLOCK_BYTES);
     let largest = Layout::new(MAX_FILE_BLOCKS * block, MAX_BLOCK_BYTES).unwrap();
     let mut ledger = ReceiveLedger::new();
-    ledger.expect_blocks(1, largest, &VerifiedBlocks::default());
+    ledger.expect_blocks(1, largest, &BlockSet::new(MAX_FILE_BLOCKS));
     let all = Run { first: 0, count: MAX_FILE_BLOCKS };
     assert_eq!(ledger.on_holes(&runs(1, &[(0, MAX_FILE_BLOCKS)])), Ok(vec![all]));
     assert_eq!(ledger.verified_blocks(1).unwrap().runs().count(), 1);
@@ -334,8 +380,14 @@ proptest! {
         let mut verified: BTreeSet<u64> = present.into_iter().filter(|&i| i < blocks).collect();
         let mut claimed = BTreeSet::new();
         let mut ledger = ReceiveLedger::new();
-        let listed: Vec<_> = verified.iter().map(|&i| (i, Some(hash_of(1, i)))).collect();
-        ledger.expect_blocks(1, layout, &VerifiedBlocks { blocks: listed, holes: Vec::new() });
+        let mut left = BlockSet::new(blocks);
+        for index in &verified {
+            left.insert(*index);
+        }
+        ledger.expect_blocks(1, layout, &left);
+        for &index in &verified {
+            prop_assert!(ledger.on_block_checked(1, index, Some(hash_of(1, index))));
+        }
         for (step, index) in steps {
             match step {
                 0 | 1 => {

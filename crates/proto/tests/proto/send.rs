@@ -251,16 +251,18 @@ fn damaged_block_requires_a_final_digest() {
     // All blocks are acknowledged before the early digest.
     let mut ledger = early(true);
     assert_eq!(ledger.on_block_sent(1, 1, hash_of(1, 1)), NextStep::SendEarlyDigest);
-    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(NextStep::SendDigest));
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(NextStep::SendDigest));
     assert!(!ledger.record_early_digest(1), "a final digest follows");
 }
 
 #[test]
-fn file_digest_is_due_at_once_for_a_present_file() {
+fn file_digest_of_a_present_file_is_due_once_it_is_checked() {
     let mut ledger = announced(&[in_blocks(1, 3), in_blocks(2, 0)]);
     ledger.on_have(&runs(1, &[(0, 2)])).unwrap();
     let rest = Want { have: runs(1, &[(2, 1)]).runs, ..want(1, Verdict::Send) };
-    assert_eq!(ledger.on_want(&rest), Ok(NextStep::SendDigest));
+    assert_eq!(ledger.on_want(&rest), Ok(NextStep::Work), "the receiver checks it");
+    assert_eq!(ledger.next_work(1), None);
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 3)])), Ok(NextStep::SendDigest));
     assert_eq!(ledger.on_want(&want(2, Verdict::Send)), Ok(NextStep::SendDigest), "an empty file");
     assert_eq!(ledger.next_work(1), None);
 }
@@ -340,7 +342,8 @@ fn comparison_needs_a_hash_and_keeps_verified_blocks() {
     assert_eq!(ledger.on_want(&whole), Ok(NextStep::Work));
     assert_eq!(drain(&mut ledger, 1).len(), 2);
     assert_eq!(ledger.on_compared(1, false), NextStep::Work);
-    assert_eq!(ledger.on_compared(2, false), NextStep::SendDigest, "no block is missing");
+    assert_eq!(ledger.on_compared(2, false), NextStep::Work);
+    assert_eq!(ledger.on_acks(&runs(2, &[(0, 1)])), Ok(NextStep::SendDigest));
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [0, 2]);
 }
 
@@ -362,15 +365,75 @@ fn dropped_file_leaves_every_queue() {
 fn holes_and_verified_blocks_are_never_assigned() {
     let mut ledger = announced(&[in_blocks(1, 8)]);
     ledger.on_have(&runs(1, &[(0, 1), (6, 1)])).unwrap();
-    assert_eq!(ledger.bytes_at_receiver(1), Some(2 * MIB));
     ledger.on_holes(&runs(1, &[(2, 2)])).unwrap();
     let more = Want { have: runs(1, &[(5, 1)]).runs, ..want(1, Verdict::Send) };
     assert_eq!(ledger.on_want(&more), Ok(NextStep::Work));
-    assert_eq!(ledger.bytes_at_receiver(1), Some(5 * MIB));
+    assert_eq!(ledger.unconfirmed_bytes(1), 3 * MIB);
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [1, 4, 7]);
     assert!(ledger.on_stream_ended(1));
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [1, 4, 7], "after a lost stream");
-    assert_eq!(ledger.on_acks(&runs(1, &[(1, 1), (4, 1), (7, 1)])), Ok(NextStep::SendDigest));
+    let acks = runs(1, &[(1, 1), (4, 1), (7, 1)]);
+    assert_eq!(ledger.on_acks(&acks), Ok(NextStep::Nothing), "others are being checked");
+    let checked = runs(1, &[(0, 1), (5, 2)]);
+    assert_eq!((ledger.resumed_bytes(&acks), ledger.resumed_bytes(&checked)), (0, 3 * MIB));
+    assert_eq!(ledger.on_acks(&checked), Ok(NextStep::SendDigest));
+    assert_eq!(ledger.unconfirmed_bytes(1), 0);
+}
+
+#[test]
+fn nack_of_an_earlier_block_sends_it() {
+    let mut ledger = announced(&[in_blocks(1, 4)]);
+    ledger.on_have(&runs(1, &[(0, 3)])).unwrap();
+    ledger.on_holes(&runs(1, &[(2, 1)])).unwrap();
+    assert_eq!(ledger.on_want(&want(1, Verdict::Send)), Ok(NextStep::Work));
+    assert_eq!(blocks(&drain(&mut ledger, 1), 1), [3]);
+    assert_eq!(ledger.on_nack(1, 1), Ok(NextStep::Work));
+    assert_eq!(ledger.on_nack(1, 2), Ok(NextStep::Nothing), "a hole");
+    assert_eq!(blocks(&drain(&mut ledger, 1), 1), [1]);
+    assert_eq!(ledger.on_acks(&runs(1, &[(0, 2)])), Ok(NextStep::Nothing));
+    assert_eq!(ledger.on_acks(&runs(1, &[(3, 1)])), Ok(NextStep::SendDigest));
+}
+
+#[test]
+fn nack_of_a_hole_voids_the_early_digest() {
+    for is_early in [true, false] {
+        let mut ledger = announced(&[in_blocks(1, 2)]);
+        ledger.on_have(&runs(1, &[(0, 1)])).unwrap();
+        ledger.on_holes(&runs(1, &[(0, 1)])).unwrap();
+        let accepting = Want { accepts_early_digest: Some(is_early), ..want(1, Verdict::Send) };
+        assert_eq!(ledger.on_want(&accepting), Ok(NextStep::Work));
+        drain(&mut ledger, 1);
+        let due = [NextStep::Nothing, NextStep::SendEarlyDigest][usize::from(is_early)];
+        assert_eq!(ledger.on_block_sent(1, 1, hash_of(1, 1)), due);
+        assert!(!is_early || ledger.record_early_digest(1));
+        let due = [NextStep::SendDigest, NextStep::Nothing][usize::from(is_early)];
+        assert_eq!(ledger.on_acks(&runs(1, &[(1, 1)])), Ok(due));
+        let due = [NextStep::Nothing, NextStep::SendDigest][usize::from(is_early)];
+        assert_eq!(ledger.on_nack(1, 0), Ok(due));
+    }
+}
+
+#[test]
+fn nack_during_a_comparison_sends_the_block_after_it() {
+    let mut ledger = announced(&[in_blocks(1, 2)]);
+    let with_have = Want { have: runs(1, &[(0, 2)]).runs, ..compare(1) };
+    assert_eq!(ledger.on_want(&with_have), Ok(NextStep::Work));
+    assert!(matches!(ledger.next_work(1), Some(Work::Compare { .. })));
+    assert_eq!(ledger.on_nack(1, 0), Ok(NextStep::Work));
+    assert_eq!(ledger.next_work(1), None);
+    assert_eq!(ledger.on_compared(1, false), NextStep::Work);
+    assert_eq!(blocks(&drain(&mut ledger, 1), 1), [0]);
+}
+
+#[test]
+fn acknowledgement_before_the_want_is_kept() {
+    let mut ledger = announced(&[in_blocks(1, 2)]);
+    let early = runs(1, &[(0, 2)]);
+    assert_eq!(ledger.resumed_bytes(&early), 2 * MIB);
+    assert_eq!(ledger.on_acks(&early), Ok(NextStep::Nothing));
+    let with_have = Want { have: early.runs, ..want(1, Verdict::Send) };
+    assert_eq!(ledger.on_want(&with_have), Ok(NextStep::SendDigest));
+    assert_eq!(ledger.unconfirmed_bytes(1), 0);
 }
 
 #[test]
@@ -386,7 +449,7 @@ fn have_after_the_want_is_an_error() {
     let late = comparing.on_have(&runs(1, &[(1, 1)]));
     assert!(matches!(late, Err(WireError::Unexpected(_))), "{late:?}");
     assert_eq!(comparing.on_compared(1, false), NextStep::Work);
-    assert_eq!(comparing.bytes_at_receiver(1), Some(MIB));
+    assert_eq!(comparing.unconfirmed_bytes(1), MIB);
 }
 
 #[test]
@@ -402,7 +465,7 @@ fn runs_past_the_end_or_of_a_packed_file_are_errors() {
         assert_eq!(ledger.on_have(&runs(id, &[(0, 1)])), Err(WireError::BadFileId(id)));
     }
     assert_eq!(ledger.on_acks(&runs(2, &[(0, 1)])), Err(WireError::BadFileId(2)));
-    assert_eq!(ledger.bytes_at_receiver(2), None);
+    assert_eq!(ledger.unconfirmed_bytes(2), 0);
 }
 
 #[test]

@@ -23,7 +23,7 @@ impl JournalFile {
         let bytes = fs::read(path).ok()?;
         let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>()?).ok()?;
         let replay = journal::replay(&bytes, &header.boot).ok()?;
-        let blocks = replay.trusted.blocks.iter().map(|(index, _)| *index).collect();
+        let blocks = replay.recorded.blocks.iter().map(|block| block.index).collect();
         let part = path.with_extension("part");
         part.exists().then(|| Self { path: path.to_owned(), part, header, blocks })
     }

@@ -21,7 +21,7 @@ mod tree;
 pub(crate) use compare::{assert_same, differences, snapshot};
 pub(crate) use daemon::Daemon;
 pub(crate) use disk::Disk;
-pub(crate) use journals::{journals, litter};
+pub(crate) use journals::{JournalFile, journals, litter};
 pub(crate) use many::Many;
 pub(crate) use peer::{
     FakeServer, Peer, Wire, base, below, entry, hello, open_push, open_push_of, welcome,

@@ -14,8 +14,8 @@ const MIB: u64 = 1 << 20;
 
 /// A tree that was partially sent to a daemon.
 pub(super) struct Interrupted {
-    tree: Tree,
-    daemon: Daemon,
+    pub(super) tree: Tree,
+    pub(super) daemon: Daemon,
     pub(super) copied_to: PathBuf,
 }
 

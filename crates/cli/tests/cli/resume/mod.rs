@@ -2,11 +2,12 @@
 //! content and no leftovers.
 //!
 //! [`kills`] kills either side at random moments, [`network`] breaks connections, [`leftovers`]
-//! interrupts in order or tampers with leftovers, [`quic`] interrupts copies over QUIC,
-//! [`concurrent`] runs concurrent copies. The trees have no holes, which are neither sent nor
-//! resumed and would distort the sums.
+//! interrupts in order or after a power loss, [`damage`] changes what was left, [`quic`] interrupts
+//! copies over QUIC, [`concurrent`] runs concurrent copies. The trees have no holes, which are
+//! neither sent nor resumed and would distort the sums.
 
 mod concurrent;
+mod damage;
 mod kills;
 mod leftovers;
 mod network;

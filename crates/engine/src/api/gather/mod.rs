@@ -127,6 +127,13 @@ impl Gather {
         self
     }
 
+    /// See [`Transfer::trust_journal`].
+    #[must_use]
+    pub fn trust_journal(mut self, trust_journal: bool) -> Self {
+        self.template = self.template.trust_journal(trust_journal);
+        self
+    }
+
     /// See [`Transfer::dry_run`].
     #[must_use]
     pub fn dry_run(mut self, dry_run: bool) -> Self {
@@ -287,8 +294,8 @@ impl Gather {
             transfer.context.parent_is_planned = true;
             transfer.context.merge_handle = conflicts.map(|conflicts| conflicts.handle(number));
             // The gather flushes once for all sources.
-            if transfer.options.fsync == Fsync::End {
-                transfer.options.fsync = Fsync::None;
+            if transfer.options.rules.fsync == Fsync::End {
+                transfer.options.rules.fsync = Fsync::None;
             }
             transfer.check()?;
             transfers.push(transfer);
@@ -299,11 +306,12 @@ impl Gather {
     /// Opens or creates the destination; `None` in a dry run if it does not exist.
     fn open_destination(&self) -> Result<Option<Arc<Dir>>, Error> {
         let options = ReceiveOptions {
-            fsync: self.template.options.fsync,
-            checksum: self.template.options.checksum,
+            fsync: self.template.options.rules.fsync,
+            checksum: self.template.options.rules.checksum,
             dry_run: self.template.options.dry_run,
             parent_is_planned: false,
             set_id: false,
+            resume_policy: self.template.options.rules.resume_policy(),
         };
         // As for a copy of a directory's contents.
         let contents = Source { name: Vec::new(), is_dir: true, contents: true };
@@ -315,7 +323,7 @@ impl Gather {
     /// Flushes received data to the disk, if that is due at the end.
     fn flush(&self, base: Option<Arc<Dir>>) -> Result<(), Error> {
         let base = base.filter(|_| {
-            self.template.options.fsync == Fsync::End && !self.template.options.dry_run
+            self.template.options.rules.fsync == Fsync::End && !self.template.options.dry_run
         });
         let flushed = base.map_or(Ok(()), |base| base.sync_filesystem());
         flushed

@@ -504,12 +504,12 @@ impl Request<'_> {
             direction: self.direction,
             paths: self.remote_paths.clone(),
             sources: self.items.iter().map(|item| item.to_source()).collect(),
-            fsync: match options.fsync {
+            fsync: match options.rules.fsync {
                 Fsync::None => control::Fsync::None,
                 Fsync::File => control::Fsync::File,
                 Fsync::End => control::Fsync::End,
             },
-            checksum: options.checksum,
+            checksum: options.rules.checksum,
             dry_run: options.dry_run,
             unencrypted: !options.encryption && !options.uses_quic(),
             streams,
@@ -518,6 +518,7 @@ impl Request<'_> {
             throughput_test_ms: options.probe.map(|time| time.as_millis() as u32),
             max_streams: options.max_streams(),
             credit: self.may_use_credit().then_some(true),
+            trust_journal: options.rules.trust_journal.then_some(true),
             ..Open::default()
         };
         options.overrides.write_to(&mut open);
@@ -539,10 +540,11 @@ fn receive_target(
     // Nothing else may be written, whatever the peer announces.
     check_sources(&request.remote_paths, sources)?;
     let receive = ReceiveOptions {
-        fsync: options.fsync,
-        checksum: options.checksum,
+        fsync: options.rules.fsync,
+        checksum: options.rules.checksum,
         dry_run: options.dry_run,
         parent_is_planned: context.parent_is_planned,
+        resume_policy: options.rules.resume_policy(),
         set_id: !matches!(options.sources.first(), Some(Location::Daemon { .. })),
     };
     let typed = path_bytes(options.destination.path());

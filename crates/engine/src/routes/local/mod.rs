@@ -23,6 +23,7 @@ use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transport::control::{ControlReader, Outbox};
+use bankfull_proto::part::ResumePolicy;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -42,11 +43,12 @@ pub(crate) fn run(
     let items = PathRoot::Host.resolve_sources(&typed)?;
     let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
     let receive = ReceiveOptions {
-        fsync: options.fsync,
-        checksum: options.checksum,
+        fsync: options.rules.fsync,
+        checksum: options.rules.checksum,
         dry_run: options.dry_run,
         parent_is_planned: false,
         set_id: true,
+        resume_policy: ResumePolicy::SameHost,
     };
     let destination = path_bytes(options.destination.path());
     refuse_into_itself(&items, options.destination.path())?;
@@ -122,7 +124,7 @@ impl LocalCopy<'_> {
         to_sender.block_when_full();
         let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
         let session = Arc::clone(self.session);
-        let (receiver, compare) =
+        let (receiver, hashing) =
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);
         let mut sender_reader = self.reader(&near)?;
         let mut receiver_reader = self.reader(&far)?;
@@ -141,7 +143,7 @@ impl LocalCopy<'_> {
             }
             self.session.spawn(scope, || self.runner.tick(&to_sender));
             self.session.spawn(scope, || sender.walk(items));
-            self.session.spawn(scope, || receiver.run_compare(compare));
+            self.session.spawn(scope, || receiver.run_hashing(hashing));
             self.session.spawn(scope, || receiver.run_held(self.runner.timeout));
             let workers = self.start_movers(scope, &mover);
             self.session.spawn(scope, || {

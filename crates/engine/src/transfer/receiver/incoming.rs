@@ -40,4 +40,9 @@ impl IncomingFile {
     pub(crate) fn layout(&self) -> Option<Layout> {
         Layout::new(self.entry.size, self.entry.block_bytes).ok()
     }
+
+    /// Returns the length of a block in bytes.
+    pub(crate) fn block_len(&self, index: u64) -> u64 {
+        self.layout().map_or(0, |layout| layout.block_len(index))
+    }
 }

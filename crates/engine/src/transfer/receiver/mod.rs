@@ -2,9 +2,9 @@
 //! in place. `bankfull_proto::plan` and `bankfull_proto::receive` hold the rules; this module adds
 //! files, sockets and threads.
 
-mod compare;
 mod completion;
 mod dirs;
+mod hashing;
 pub(crate) mod incoming;
 mod merge;
 mod metadata;
@@ -32,10 +32,9 @@ use bankfull_proto::hash::FileHash;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{FileDigest, Message, SideSummary};
-use compare::CompareQueue;
 use completion::Completion;
 use dirs::DestinationDirs;
-use incoming::IncomingFile;
+use hashing::{HashJob, HashQueue};
 use merge::MergeQueue;
 use open_parts::PartFiles;
 use place::Placer;
@@ -61,13 +60,13 @@ pub(crate) struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// Returns a receiver, and the queue of files for [`run_compare`](Self::run_compare).
+    /// Returns a receiver, and the queue of jobs for [`run_hashing`](Self::run_hashing).
     pub(crate) fn new(
         session: Arc<Session>,
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
         target: ReceiveTarget,
-    ) -> (Self, mpsc::Receiver<Arc<IncomingFile>>) {
+    ) -> (Self, mpsc::Receiver<HashJob>) {
         let ReceiveTarget { fsync, checksum, dry_run, set_id, .. } = target;
         let completion = Arc::<Completion>::default();
         let released = Arc::clone(&completion);
@@ -76,14 +75,14 @@ impl<'a> Receiver<'a> {
         let placer = Placer::new(Arc::clone(&dirs), fsync, set_id, dry_run);
         let placer = Arc::new(placer);
         let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs));
-        let parts = Arc::new(PartFiles::new(Arc::clone(&registry)));
-        let (compare, queue) = CompareQueue::new();
+        let parts = Arc::new(PartFiles::new(Arc::clone(&registry), target.resume_policy));
+        let (hashing, queue) = HashQueue::new();
         let wants = WantDecider {
             registry: Arc::clone(&registry),
             parts: Arc::clone(&parts),
             placer: Arc::clone(&placer),
             completion: Arc::clone(&completion),
-            compare,
+            hashing,
             sources: target.sources,
             held: HeldFiles::default(),
             merge: target.merge_handle.map(MergeQueue::new),
@@ -162,9 +161,9 @@ impl<'a> Receiver<'a> {
         self.finished.load(Ordering::Relaxed)
     }
 
-    /// Hashes existing files and sends the hashes for comparison, until the session ends.
-    pub(crate) fn run_compare(&self, queue: mpsc::Receiver<Arc<IncomingFile>>) {
-        compare::run_compare(&self.registry, &queue);
+    /// Hashes existing files, and blocks that an earlier run left, until the session ends.
+    pub(crate) fn run_hashing(&self, queue: mpsc::Receiver<HashJob>) {
+        hashing::run(&self.store, &queue);
     }
 
     /// Waits for part files that other sessions hold, each for `idle_timeout` at most.

@@ -1,12 +1,13 @@
 //! Part files of a receiving session: opened at the first block, closed when there are too many.
 
 use super::incoming::IncomingFile;
-use super::part_file::{Earlier, LockRequest, LockWait, PartFile, UNKNOWN_BOOT};
+use super::part_file::{Earlier, EarlierPart, LockRequest, LockWait, PartFile, UNKNOWN_BOOT};
 use super::registry::FileRegistry;
 use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
 use bankfull_proto::blocks::Run;
-use bankfull_proto::journal::VerifiedBlocks;
+use bankfull_proto::hash::BlockHash;
+use bankfull_proto::part::{BlockUse, ResumePolicy};
 use bankfull_proto::wire::control::{Cause, Failure};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,19 +21,32 @@ const OWN_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// (chosen: at most a third of the usual soft limit of 1024)
 const MAX_OPEN_PARTS: usize = 128;
 
+/// Block that an earlier run left, and is taken over once it is settled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EarlierBlock {
+    pub(crate) index: u64,
+    /// Hash in the journal, unless it was copied within the host.
+    pub(crate) hash: Option<BlockHash>,
+    /// True if it is taken without a check.
+    pub(crate) is_taken: bool,
+    /// True if the journal has a record of it.
+    pub(crate) is_recorded: bool,
+}
+
 /// Part files of the outstanding files.
 pub(crate) struct PartFiles<'a> {
     registry: Arc<FileRegistry<'a>>,
     /// Files with open part files, in the order of opening.
     open_order: Mutex<VecDeque<u64>>,
     boot: [u8; 16],
+    policy: ResumePolicy,
 }
 
 impl<'a> PartFiles<'a> {
-    pub(crate) fn new(registry: Arc<FileRegistry<'a>>) -> Self {
+    pub(crate) fn new(registry: Arc<FileRegistry<'a>>, policy: ResumePolicy) -> Self {
         // Without a boot identity no earlier record is trusted without its hash, which is safe.
         let boot = bankfull_sys::boot_id().unwrap_or(UNKNOWN_BOOT);
-        Self { registry, open_order: Mutex::default(), boot }
+        Self { registry, open_order: Mutex::default(), boot, policy }
     }
 
     /// Returns the part file; opens or creates it at the first block.
@@ -116,8 +130,8 @@ impl<'a> PartFiles<'a> {
     fn check_resumed(&self, incoming: &IncomingFile, found: Earlier) -> Result<PartFile, Failure> {
         let id = incoming.entry.id;
         if let (Earlier::Found(found), Some(layout)) = (found, incoming.layout()) {
-            let (part, here) = *found;
-            let here = here.set(layout.count());
+            let EarlierPart { part, recorded, .. } = *found;
+            let here = recorded.set(layout.count());
             let ledger = self.registry.ledger();
             let counted = ledger.verified_blocks(id).map(|set| set.runs().collect::<Vec<_>>());
             let is_here = |run: Run| {
@@ -143,27 +157,44 @@ impl<'a> PartFiles<'a> {
         incoming: &IncomingFile,
         wait: &Mutex<LockWait>,
         idle_timeout: Duration,
-    ) -> Result<Option<VerifiedBlocks>, Failure> {
+    ) -> Result<Option<VecDeque<EarlierBlock>>, Failure> {
         let Ok(dir) = self.registry.dirs.open(incoming.dir) else {
-            return Ok(Some(VerifiedBlocks::default()));
+            return Ok(Some(VecDeque::new()));
         };
         let names = PartNames::of(&incoming.name);
         let (entry, boot) = (&incoming.entry, self.boot);
         let warn = |text| self.registry.warn(PathBuf::new(), text);
         let request = LockRequest { idle_timeout, wait: Some(wait), ..self.lock_request(&warn) };
-        let (part, here) = match PartFile::resume(&dir, &names, entry, boot, &request)? {
+        let earlier = match PartFile::resume(&dir, &names, entry, boot, &request)? {
             Earlier::Found(found) => *found,
-            Earlier::Missing => return Ok(Some(VerifiedBlocks::default())),
+            Earlier::Missing => return Ok(Some(VecDeque::new())),
             Earlier::Held => return Ok(None),
         };
+        let blocks = self.usable_blocks(&earlier);
         // Kept open and locked while descriptors suffice, so that no other session changes what the
         // ledger counts.
         let mut slot = lock(&incoming.part);
         let direct = self.registry.session.overrides.direct;
-        slot.open = Some(Arc::new(part.prepare(entry, direct)));
+        slot.open = Some(Arc::new(earlier.part.prepare(entry, direct)));
         slot.exists = true;
         drop(slot);
         self.close_excess(incoming.entry.id);
-        Ok(Some(here))
+        Ok(Some(blocks))
+    }
+
+    /// Returns the blocks of an earlier run that the policy takes or checks.
+    fn usable_blocks(&self, earlier: &EarlierPart) -> VecDeque<EarlierBlock> {
+        let recorded = earlier.recorded.blocks.iter();
+        recorded
+            .filter_map(|block| {
+                let is_taken = match self.policy.block_use(block, earlier.is_unaltered) {
+                    BlockUse::Take => true,
+                    BlockUse::Check(_) => false,
+                    BlockUse::Discard => return None,
+                };
+                let is_recorded = block.is_durable || !earlier.is_rewritten;
+                Some(EarlierBlock { index: block.index, hash: block.hash, is_taken, is_recorded })
+            })
+            .collect()
     }
 }

@@ -1,10 +1,8 @@
 //! Part file and journal of a file that is being received.
 //!
-//! Order of writes: an old journal is removed before a new part file is created; a block is written
-//! to the part file before its record is appended to the journal; the part file is renamed to its
-//! target before the journal is removed. So a kill at any moment leaves a part file with a correct
-//! journal, or one of the two alone, which is ignored, or the finished file. After a power loss the
-//! identity of the boot tells which records to trust; see `bankfull_proto::journal`.
+//! `bankfull_proto::part` has the steps that create it and put it in place; between them a block is
+//! written to the part file before its record is appended to the journal. After a power loss the
+//! identity of the boot tells which records are in doubt; see `bankfull_proto::journal`.
 
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
@@ -14,9 +12,10 @@ use crate::model::options::DirectIo;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, VerifiedBlocks};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, RecordedBlocks};
+use bankfull_proto::part::{CREATE_STEPS, Step, is_unaltered};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
-use bankfull_sys::{Dir, DirectAlign};
+use bankfull_sys::{Dir, DirectAlign, FileKind};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -95,10 +94,20 @@ impl Default for LockWait {
 pub(crate) enum Earlier {
     /// There is none for this version.
     Missing,
-    /// The part file, and the blocks that it holds.
-    Found(Box<(PartFile, VerifiedBlocks)>),
+    Found(Box<EarlierPart>),
     /// Another session holds it: try again.
     Held,
+}
+
+/// Part file of an earlier run, locked, and what its journal says.
+#[derive(Debug)]
+pub(crate) struct EarlierPart {
+    pub(crate) part: PartFile,
+    pub(crate) recorded: RecordedBlocks,
+    /// False if the part file was changed long after the journal.
+    pub(crate) is_unaltered: bool,
+    /// True if the journal was written under another boot: only its durable blocks are left.
+    pub(crate) is_rewritten: bool,
 }
 
 /// An open part file with its journal.
@@ -152,7 +161,6 @@ impl PartFile {
         request: &LockRequest<'_>,
     ) -> Result<Self, Failure> {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
-        let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
         for _ in 0..MAX_LOCK_TRIES {
             // The earlier one may be in use: it is locked before it is replaced.
             let before = dir.open_rw(&names.part).ok();
@@ -161,26 +169,61 @@ impl PartFile {
             {
                 continue;
             }
-            // A journal must not outlive its part file.
-            remove_journal(dir, names).map_err(failed)?;
-            let file = create_file_replacing(dir, &names.part).map_err(failed)?;
-            if lock_part(dir, names, &file, entry, request)? != LockOutcome::Acquired {
-                continue;
+            match Self::create_unlocked(dir, names, entry, layout, boot, request)? {
+                Some(part) => return Ok(part),
+                None => continue,
             }
-            file.set_len(layout.size()).map_err(failed)?;
-            let mut journal = create_file_replacing(dir, &names.journal).map_err(failed)?;
-            let header = Header::for_entry(entry, layout, boot).encode();
-            journal.write_all(&header).map_err(failed)?;
-            let journal =
-                Journal { file: journal, bytes: header.len() as u64, records_since_barrier: 0 };
-            return Ok(Self {
-                file,
-                direct: None,
-                journal: Mutex::new(journal),
-                may_hold_stale_data: false,
-            });
         }
         Err(busy(&shown))
+    }
+
+    /// Runs the steps of a creation; `None` if another session replaced the part file meanwhile.
+    fn create_unlocked(
+        dir: &Dir,
+        names: &PartNames,
+        entry: &Entry,
+        layout: Layout,
+        boot: [u8; 16],
+        request: &LockRequest<'_>,
+    ) -> Result<Option<Self>, Failure> {
+        let shown = String::from_utf8_lossy(&entry.name);
+        let failed = |e: io::Error| failure(format!("cannot create a file for {shown:?}"), &e);
+        let (mut file, mut journal) = (None, None);
+        for step in CREATE_STEPS {
+            match step {
+                Step::RemoveJournal => {
+                    remove_journal(dir, names)
+                        .map_err(|e| in_the_way(&names.journal, &shown, &e))?;
+                }
+                Step::CreatePart => {
+                    let created = create_file_replacing(dir, &names.part)
+                        .map_err(|e| in_the_way(&names.part, &shown, &e))?;
+                    if lock_part(dir, names, &created, entry, request)? != LockOutcome::Acquired {
+                        return Ok(None);
+                    }
+                    file = Some(created);
+                }
+                Step::SetSize => {
+                    file.iter().try_for_each(|file| file.set_len(layout.size())).map_err(failed)?;
+                }
+                _ => {
+                    let mut created = create_file_replacing(dir, &names.journal).map_err(failed)?;
+                    let header = Header::for_entry(entry, layout, boot).encode();
+                    created.write_all(&header).map_err(failed)?;
+                    journal = Some(Journal {
+                        file: created,
+                        bytes: header.len() as u64,
+                        records_since_barrier: 0,
+                    });
+                }
+            }
+        }
+        Ok(file.zip(journal).map(|(file, journal)| Self {
+            file,
+            direct: None,
+            journal: Mutex::new(journal),
+            may_hold_stale_data: false,
+        }))
     }
 
     /// Opens the part file of an earlier run.
@@ -195,7 +238,10 @@ impl PartFile {
         let failed =
             |e: io::Error| failure(format!("cannot continue an earlier copy of {shown:?}"), &e);
         for _ in 0..MAX_LOCK_TRIES {
-            let Some(file) = found(dir.open_rw(&names.part)).map_err(failed)? else {
+            // Anything but a file is replaced by the first block.
+            let is_other = dir.stat(&names.part).is_ok_and(|stat| stat.kind != FileKind::File);
+            let opened = if is_other { Ok(None) } else { found(dir.open_rw(&names.part)) };
+            let Some(file) = opened.map_err(failed)? else {
                 // A journal without a part file is useless.
                 remove_journal(dir, names).map_err(failed)?;
                 return Ok(Earlier::Missing);
@@ -215,7 +261,7 @@ impl PartFile {
         Err(busy(&shown))
     }
 
-    /// Reads the blocks that the journal of a part file vouches for.
+    /// Reads the journal of a part file.
     fn replay_journal(
         dir: &Dir,
         names: &PartNames,
@@ -223,45 +269,44 @@ impl PartFile {
         boot: [u8; 16],
         file: File,
         mut journal: File,
-    ) -> Result<Option<(Self, VerifiedBlocks)>, Failure> {
+    ) -> Result<Option<EarlierPart>, Failure> {
         let mut bytes = Vec::new();
         if journal.read_to_end(&mut bytes).is_err() {
             return Ok(None);
         }
         let Ok(replay) = journal::replay(&bytes, &boot) else { return Ok(None) };
-        let size = bankfull_sys::stat_file(&file).map_or(0, |stat| stat.size);
-        if !replay.header.matches_entry(entry) || size != entry.size {
-            let name = &*String::from_utf8_lossy(&entry.name);
+        let name = &*String::from_utf8_lossy(&entry.name);
+        let stat = bankfull_sys::stat_file(&file)
+            .and_then(|part| bankfull_sys::stat_file(&journal).map(|journal| (part, journal)));
+        let (part, written) = stat.map_err(|e| failure(name, &e))?;
+        if !replay.header.matches_entry(entry) || part.size != entry.size {
             debug!(name, "part file belongs to another version of the source");
             return Ok(None);
         }
         let layout = replay.header.layout;
-        let mut here = replay.trusted;
-        let suspect = replay.suspect;
-        here.blocks.extend(
-            suspect
-                .into_iter()
-                .filter(|(i, h)| is_block_intact(&file, &layout, *i, h))
-                .map(|(index, hash)| (index, Some(hash))),
-        );
-        let name = &*String::from_utf8_lossy(&entry.name);
-        debug!(name, blocks = here.blocks.len(), "part file continued");
-        // Untrusted records of an unknown boot may have been dropped: a later barrier must not
-        // cover them.
-        let same_boot = replay.header.boot == boot && boot != UNKNOWN_BOOT;
-        let journal = if same_boot {
+        let recorded = replay.recorded;
+        debug!(name, blocks = recorded.blocks.len(), "part file continued");
+        // Blocks in doubt are recorded again once they are checked: a later barrier must not cover
+        // them before that.
+        let is_rewritten = replay.header.boot != boot || boot == UNKNOWN_BOOT;
+        let journal = if is_rewritten {
+            rewrite_journal(dir, names, entry, layout, boot, &recorded)
+        } else {
             journal.set_len(replay.valid_bytes).map(|()| Journal {
                 file: journal,
                 bytes: replay.valid_bytes,
                 records_since_barrier: 0,
             })
-        } else {
-            rewrite_journal(dir, names, entry, layout, boot, &here)
         };
         let journal =
             journal.map_err(|e| failure("cannot continue the journal of an earlier run", &e))?;
         let journal = Mutex::new(journal);
-        Ok(Some((Self { file, direct: None, journal, may_hold_stale_data: true }, here)))
+        Ok(Some(EarlierPart {
+            part: Self { file, direct: None, journal, may_hold_stale_data: true },
+            recorded,
+            is_unaltered: is_unaltered(part.ctime.secs, written.mtime.secs),
+            is_rewritten,
+        }))
     }
 
     /// Returns a part file without a name.
@@ -451,6 +496,12 @@ pub(crate) fn remove_part(dir: &Dir, name: &OsStr) {
     let _ = dir.unlink(&names.part);
 }
 
+/// Failure to replace what has the name of a part file or journal.
+fn in_the_way(name: &OsStr, shown: &str, error: &io::Error) -> Failure {
+    let name = name.to_string_lossy();
+    failure(format!("cannot receive {shown:?}: {name} is in the way: remove it"), error)
+}
+
 /// Maps a missing file to `None`.
 fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
     match opened {
@@ -566,13 +617,21 @@ fn preempt(key: (u64, u64), version: u64, session: &Arc<Session>) -> Owner {
     Owner::Preempted
 }
 
-/// True if a block of the part file has the hash in its record.
-fn is_block_intact(file: &File, layout: &Layout, index: u64, hash: &BlockHash) -> bool {
+/// True if a block of the part file has the hash in its record; false also once `is_stopped`.
+pub(crate) fn is_block_intact(
+    file: &File,
+    layout: &Layout,
+    (index, hash): (u64, &BlockHash),
+    buffer: &mut [u8],
+    is_stopped: impl Fn() -> bool,
+) -> bool {
     let Some(range) = layout.range(index) else { return false };
     let mut hasher = BlockHasher::new(layout, range.start);
-    let mut buffer = vec![0; 256 << 10];
     let mut offset = range.start;
     while offset < range.end {
+        if is_stopped() {
+            return false;
+        }
         let chunk = (range.end - offset).min(buffer.len() as u64) as usize;
         if file.read_exact_at(&mut buffer[..chunk], offset).is_err() {
             return false;
@@ -583,21 +642,22 @@ fn is_block_intact(file: &File, layout: &Layout, index: u64, hash: &BlockHash) -
     hasher.finish() == *hash
 }
 
-/// Writes a journal for this boot with the blocks that were found intact.
+/// Writes a journal for this boot with the blocks that cannot have been lost since.
 fn rewrite_journal(
     dir: &Dir,
     names: &PartNames,
     entry: &Entry,
     layout: Layout,
     boot: [u8; 16],
-    here: &VerifiedBlocks,
+    recorded: &RecordedBlocks,
 ) -> io::Result<Journal> {
     let mut bytes = Header::for_entry(entry, layout, boot).encode().to_vec();
-    let blocks = here.blocks.iter().map(|&(index, hash)| match hash {
-        Some(hash) => Record::Block { index, hash },
-        None => Record::Copied { index },
+    let durable = recorded.blocks.iter().filter(|block| block.is_durable);
+    let blocks = durable.map(|block| match (block.index, block.hash) {
+        (index, Some(hash)) => Record::Block { index, hash },
+        (index, None) => Record::Copied { index },
     });
-    for record in blocks.chain(here.holes.iter().map(|&run| Record::Holes { run })) {
+    for record in blocks.chain(recorded.holes.iter().map(|&run| Record::Holes { run })) {
         bytes.extend_from_slice(&record.encode());
     }
     let mut file = create_file_replacing(dir, &names.journal_temp)?;
@@ -611,6 +671,7 @@ mod tests {
     use super::*;
     use crate::file_io::block_io::tests::cannot;
     use bankfull_proto::blocks::Run;
+    use bankfull_proto::journal::RecordedBlock;
     use bankfull_proto::wire::control::EntryKind;
     use std::path::Path;
 
@@ -663,12 +724,12 @@ mod tests {
             PartFile::create(&self.dir, &self.names, &entry, self.layout, BOOT, &request)
         }
 
-        fn resume(&self, session: &Arc<Session>, version: u64) -> Option<VerifiedBlocks> {
+        fn resume(&self, session: &Arc<Session>, version: u64) -> Option<RecordedBlocks> {
             let request = test_request(session);
             let entry = self.entry(version);
             let found = PartFile::resume(&self.dir, &self.names, &entry, BOOT, &request).unwrap();
             match found {
-                Earlier::Found(found) => Some(found.1),
+                Earlier::Found(found) => Some(found.recorded),
                 Earlier::Missing | Earlier::Held => None,
             }
         }
@@ -690,7 +751,8 @@ mod tests {
         part.record(&Record::Holes { run: Run { first: 0, count: 2 } }, false).unwrap();
         drop(part);
         let here = fixture.resume(&Arc::default(), 1).unwrap();
-        assert_eq!(here.blocks, [(2, Some(BlockHash([1; 32])))]);
+        let hash = Some(BlockHash([1; 32]));
+        assert_eq!(here.blocks, [RecordedBlock { index: 2, hash, is_durable: true }]);
         assert_eq!(here.holes, [Run { first: 0, count: 2 }]);
         assert_eq!(fixture.resume(&Arc::default(), 2), None);
     }
@@ -745,7 +807,7 @@ mod tests {
         assert!(is_named(&fixture.dir, &fixture.names, &new.file));
         record(&old, 1);
         drop(new);
-        assert_eq!(fixture.resume(&Arc::default(), 2), Some(VerifiedBlocks::default()));
+        assert_eq!(fixture.resume(&Arc::default(), 2), Some(RecordedBlocks::default()));
     }
 
     #[test]
@@ -779,7 +841,7 @@ mod tests {
                 std::thread::sleep(LOCK_POLL_INTERVAL);
             }
             drop(part);
-            assert_eq!(newer.join().unwrap(), Some(VerifiedBlocks::default()));
+            assert_eq!(newer.join().unwrap(), Some(RecordedBlocks::default()));
         });
         assert_eq!(old.take_error().unwrap().to_failure().cause(), Cause::Busy);
     }

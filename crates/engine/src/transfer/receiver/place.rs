@@ -8,6 +8,7 @@ use super::part_file::{create_file_replacing, create_replacing, is_named, remove
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
+use bankfull_proto::part::{COMMIT_STEPS, Step};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
@@ -86,16 +87,21 @@ impl Placer {
         entry: &Entry,
         file: &File,
     ) -> io::Result<()> {
-        set_metadata(file, entry, self.set_id)?;
-        if self.fsync == Fsync::File {
-            bankfull_sys::sync_all(file)?;
-        }
-        if !is_named(dir, names, file) {
-            return Err(io::Error::other("another bankfull is receiving it at the same time"));
-        }
-        dir.rename(&names.part, name)?;
-        if self.fsync == Fsync::File {
-            dir.sync()?;
+        let flushes = self.fsync == Fsync::File;
+        for step in COMMIT_STEPS {
+            match step {
+                Step::SetMetadata => set_metadata(file, entry, self.set_id)?,
+                Step::FlushPart if flushes => bankfull_sys::sync_all(file)?,
+                Step::CheckName if !is_named(dir, names, file) => {
+                    let text = "another bankfull is receiving it at the same time";
+                    return Err(io::Error::other(text));
+                }
+                Step::Rename => dir.rename(&names.part, name)?,
+                Step::FlushDirectory if flushes => dir.sync()?,
+                // A small file has none. Another session may have removed it already.
+                Step::RemoveJournal if entry.block_bytes != 0 => remove_journal(dir, names)?,
+                _ => {}
+            }
         }
         Ok(())
     }

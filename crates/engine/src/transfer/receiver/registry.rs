@@ -51,7 +51,8 @@ impl<'a> FileRegistry<'a> {
 
     /// Removes a file, which stays in the ledger.
     pub(crate) fn remove(&self, id: u64) -> Option<Arc<IncomingFile>> {
-        lock(&self.incoming).remove(&id)
+        let removed = lock(&self.incoming).remove(&id);
+        removed.inspect(|incoming| self.stats.counts.end_check(&incoming.stats))
     }
 
     /// Removes a completed file, also from the ledger.

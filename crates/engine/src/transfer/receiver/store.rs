@@ -3,7 +3,7 @@
 use super::completion::Completion;
 use super::incoming::IncomingFile;
 use super::open_parts::PartFiles;
-use super::part_file::{remove_journal, remove_part};
+use super::part_file::remove_part;
 use super::place::Placer;
 use super::registry::FileRegistry;
 use crate::base::error::Error;
@@ -17,7 +17,7 @@ use bankfull_proto::hash::{BlockHash, FileHash};
 use bankfull_proto::journal::Record;
 use bankfull_proto::receive::DigestOutcome;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Aborted, Cause, Failure, FileRuns};
+use bankfull_proto::wire::control::{Aborted, Cause, Failure, FileRuns, Message, Nack};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,6 +71,33 @@ impl<'a> FileStore<'a> {
         drop(ledger);
         self.registry.stats.counts.record(&incoming.stats, ByteSource::Transferred, len.into());
         outcome.map_or(0, |outcome| self.apply_digest(file, outcome))
+    }
+
+    /// Records that a block of an earlier run is intact.
+    pub(crate) fn on_checked(&self, incoming: &IncomingFile, index: u64, hash: Option<BlockHash>) {
+        let (registry, file) = (&self.registry, incoming.entry.id);
+        let mut ledger = registry.ledger();
+        if !ledger.on_block_checked(file, index, hash) {
+            return;
+        }
+        // Under the lock, like the acknowledgement of a block that arrived.
+        registry.outbox.post_ack(file, index);
+        let outcome = ledger.apply_early_digest(file);
+        drop(ledger);
+        registry.stats.counts.settle_check(&incoming.stats, incoming.block_len(index), true);
+        self.completion.on_completed(outcome.map_or(0, |outcome| self.apply_digest(file, outcome)));
+    }
+
+    /// Requests a block of an earlier run that is damaged.
+    pub(crate) fn on_check_failed(&self, incoming: &IncomingFile, index: u64) {
+        let (registry, file) = (&self.registry, incoming.entry.id);
+        if !registry.ledger().on_check_failed(file, index) {
+            return;
+        }
+        registry.outbox.post(&Message::Nack(Nack { file, index }));
+        if registry.stats.counts.settle_check(&incoming.stats, incoming.block_len(index), false) {
+            registry.stats.file_damaged(&registry.path(incoming));
+        }
     }
 
     /// Journals blocks that were copied within this host, and enters them in the ledger.
@@ -143,7 +170,7 @@ impl<'a> FileStore<'a> {
         let (Some(incoming), Some(part)) = (incoming, part) else { return Ok(()) };
         let Some(layout) = incoming.layout() else { return Ok(()) };
         let range = |run: &Run| layout.byte_range(*run);
-        let bytes = holes.runs.iter().map(range).map(|range| range.end - range.start).sum();
+        let bytes = new_runs.iter().map(range).map(|range| range.end - range.start).sum();
         self.registry.stats.counts.record(&incoming.stats, ByteSource::Holes, bytes);
         let recorded = part.and_then(|part| {
             let may_continue = || !self.registry.session.is_stopped();
@@ -193,7 +220,7 @@ impl<'a> FileStore<'a> {
         1
     }
 
-    /// Renames a complete part file into place, then removes its journal.
+    /// Puts a complete part file in place.
     fn complete(&self, incoming: &IncomingFile) -> Result<(), Failure> {
         let part = self.parts.open(incoming)?;
         let names = PartNames::of(&incoming.name);
@@ -203,9 +230,7 @@ impl<'a> FileStore<'a> {
             .and_then(|dir| {
                 self.placer
                     .commit(&dir, &names, &incoming.name, &incoming.entry, &part.file)
-                    .inspect_err(|_| part.invalidate_journal(&dir, &names))?;
-                // Another session for the same file may have removed it already.
-                remove_journal(&dir, &names)
+                    .inspect_err(|_| part.invalidate_journal(&dir, &names))
             })
             .map_err(|e| self.registry.write_failure(incoming, &e))
     }
@@ -240,6 +265,7 @@ impl<'a> FileStore<'a> {
         registry.ledger().finish(id);
         let refreshed = registry.dirs.open(incoming.dir).and_then(|dir| {
             remove_part(&dir, &incoming.name);
+            registry.stats.counts.discard(&incoming.stats);
             if self.dry_run {
                 return Ok(());
             }

@@ -1,10 +1,10 @@
 //! Answers to announced entries, from the state of the destination.
 
-use super::compare::CompareQueue;
 use super::completion::Completion;
+use super::hashing::{HashJob, HashQueue};
 use super::incoming::IncomingFile;
 use super::merge::MergeQueue;
-use super::open_parts::PartFiles;
+use super::open_parts::{EarlierBlock, PartFiles};
 use super::part_file::{LOCK_POLL_INTERVAL, LockWait, busy, is_received_by_another, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
@@ -16,7 +16,6 @@ use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
-use bankfull_proto::journal::VerifiedBlocks;
 use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
@@ -25,6 +24,7 @@ use bankfull_proto::wire::control::{
     Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
 };
 use bankfull_sys::FileKind;
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -53,6 +53,13 @@ struct HeldFile {
     wait: Mutex<LockWait>,
 }
 
+/// Wants to post, with the jobs that follow them.
+#[derive(Default)]
+struct Answers {
+    wants: Vec<Want>,
+    jobs: Vec<HashJob>,
+}
+
 fn count_final(wants: &[Want]) -> usize {
     wants.iter().filter(|want| is_final(want.verdict)).count()
 }
@@ -63,8 +70,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) parts: Arc<PartFiles<'a>>,
     pub(crate) placer: Arc<Placer>,
     pub(crate) completion: Arc<Completion>,
-    /// Files to be compared by content.
-    pub(crate) compare: CompareQueue,
+    /// Files to be compared by content, and blocks of earlier runs to be checked.
+    pub(crate) hashing: HashQueue,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
     /// Files whose part files other sessions hold.
@@ -110,7 +117,7 @@ impl WantDecider<'_> {
 
     /// Closes the queues after the sender has finished.
     pub(crate) fn close(&self) {
-        self.compare.close();
+        self.hashing.close();
         self.held.closed.set();
         self.merge.iter().for_each(MergeQueue::close);
     }
@@ -132,7 +139,7 @@ impl WantDecider<'_> {
     fn on_entries(&self, entries: Vec<Entry>) -> Result<(), Error> {
         let answered = entries.iter().filter(|entry| entry.kind != EntryKind::Dir).count();
         self.completion.on_announced(answered)?;
-        let mut wants = Vec::new();
+        let mut answers = Answers::default();
         let mut made = Vec::new();
         for entry in entries {
             self.registry.ledger().announce(entry.id)?;
@@ -145,24 +152,27 @@ impl WantDecider<'_> {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
             match entry.kind {
-                _ if self.resolve_conflict(&entry, &mut wants) => {}
+                _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
-                EntryKind::Symlink => self.on_symlink(&entry, &mut wants, &mut made),
-                EntryKind::File => wants.extend(self.on_file(entry)),
+                EntryKind::Symlink => self.on_symlink(&entry, &mut answers.wants, &mut made),
+                EntryKind::File => self.on_file(entry, &mut answers),
             }
         }
-        self.post_wants(&wants);
         if !made.is_empty() {
             self.registry.outbox.post_finished(&made);
         }
-        self.completion.on_completed(count_final(&wants) + made.len());
+        self.completion.on_completed(made.len());
+        self.post(answers);
         Ok(())
     }
 
-    fn post_wants(&self, wants: &[Want]) {
+    /// Posts wants; then starts the jobs, whose messages refer to them.
+    fn post(&self, Answers { wants, jobs }: Answers) {
         for wants in wants.chunks(MAX_WANTS_PER_MESSAGE) {
             self.registry.outbox.post(&Message::Wants(wants.to_vec()));
         }
+        jobs.into_iter().for_each(|job| self.hashing.push(job));
+        self.completion.on_completed(count_final(&wants));
     }
 
     /// Answers an entry that loses to another session's; returns false if it is to be put in place.
@@ -223,8 +233,8 @@ impl WantDecider<'_> {
         }
     }
 
-    /// Answers a file; `None` if the answer follows after a comparison.
-    fn on_file(&self, entry: Entry) -> Option<Want> {
+    /// Answers a file, later if it is compared or another session holds its part file.
+    fn on_file(&self, entry: Entry, answers: &mut Answers) {
         let registry = &self.registry;
         add(&registry.stats.counts.files_total, 1);
         add(&registry.stats.counts.bytes_total, entry.size);
@@ -232,10 +242,10 @@ impl WantDecider<'_> {
         let name = registry.dirs.local_name(&entry);
         let incoming = IncomingFile::new(entry, name);
         match self.plan_file(&incoming) {
-            Ok(want) => self.enter(incoming, want),
+            Ok(plan) => self.enter(incoming, plan, answers),
             Err(failure) => {
                 registry.stats.file_failed(registry.path(&incoming), &failure);
-                Some(make_refusal(id, failure))
+                answers.wants.push(make_refusal(id, failure));
             }
         }
     }
@@ -281,36 +291,32 @@ impl WantDecider<'_> {
         }
     }
 
-    /// Enters a planned file in the ledger, and returns its want.
-    fn enter(&self, incoming: IncomingFile, plan: Plan) -> Option<Want> {
+    /// Enters a planned file in the ledger, and answers it.
+    fn enter(&self, incoming: IncomingFile, plan: Plan, answers: &mut Answers) {
         let registry = &self.registry;
         let id = incoming.entry.id;
         if plan == Plan::Skip {
             registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size);
-            return Some(make_want(id, Verdict::Skip));
+            return answers.wants.push(make_want(id, Verdict::Skip));
         }
         if self.dry_run && plan == Plan::Receive {
             let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
             registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
-            return Some(make_want(id, Verdict::WouldSend));
+            return answers.wants.push(make_want(id, Verdict::WouldSend));
         }
-        self.enter_part(HeldFile { incoming, plan, wait: Mutex::default() }, Duration::MAX)
+        let file = HeldFile { incoming, plan, wait: Mutex::default() };
+        self.enter_part(file, Duration::MAX, answers);
     }
 
-    /// Enters a file with what an earlier run left of it.
-    ///
-    /// Returns no want while another session holds that.
-    fn enter_part(&self, file: HeldFile, idle_timeout: Duration) -> Option<Want> {
+    /// Enters a file with its blocks of an earlier run, unless another session holds them.
+    fn enter_part(&self, file: HeldFile, idle_timeout: Duration, answers: &mut Answers) {
         let registry = &self.registry;
         match self.find_earlier(&file, idle_timeout) {
-            Ok(Some(here)) => self.enter_with(file, &here),
-            Ok(None) => {
-                lock(&self.held.files).push(file);
-                None
-            }
+            Ok(Some(earlier)) => self.enter_with(file, earlier, answers),
+            Ok(None) => lock(&self.held.files).push(file),
             Err(failure) => {
                 registry.stats.file_failed(registry.path(&file.incoming), &failure);
-                Some(make_refusal(file.incoming.entry.id, failure))
+                answers.wants.push(make_refusal(file.incoming.entry.id, failure));
             }
         }
     }
@@ -324,25 +330,28 @@ impl WantDecider<'_> {
         };
         while !self.held.closed.wait(interval()) && !session.is_stopped() {
             let files = std::mem::take(&mut *lock(&self.held.files));
-            let enter = |file| self.enter_part(file, idle_timeout);
-            let wants: Vec<Want> = files.into_iter().filter_map(enter).collect();
-            if !wants.is_empty() {
-                self.post_wants(&wants);
-                self.completion.on_completed(count_final(&wants));
+            let mut answers = Answers::default();
+            for file in files {
+                self.enter_part(file, idle_timeout, &mut answers);
             }
+            self.post(answers);
         }
     }
 
-    fn enter_with(&self, file: HeldFile, here: &VerifiedBlocks) -> Option<Want> {
+    fn enter_with(&self, file: HeldFile, earlier: VecDeque<EarlierBlock>, answers: &mut Answers) {
         let (registry, HeldFile { incoming, plan, .. }) = (&self.registry, file);
         let id = incoming.entry.id;
         let mut want = make_want(id, Verdict::Send);
         match incoming.layout() {
             Some(layout) => {
-                let resumed = here.blocks.iter().map(|(index, _)| layout.block_len(*index)).sum();
-                registry.stats.counts.record(&incoming.stats, ByteSource::Resumed, resumed);
-                want.have = self.post_have(id, &here.set(layout.count()));
-                registry.ledger().expect_blocks(id, layout, here);
+                let mut left = BlockSet::new(layout.count());
+                for block in &earlier {
+                    left.insert(block.index);
+                }
+                let bytes = earlier.iter().map(|block| layout.block_len(block.index)).sum();
+                registry.stats.counts.record(&incoming.stats, ByteSource::Unchecked, bytes);
+                want.have = self.post_have(id, &left);
+                registry.ledger().expect_blocks(id, layout, &left);
             }
             None => registry.ledger().expect_packed(id, incoming.entry.size),
         }
@@ -353,10 +362,12 @@ impl WantDecider<'_> {
                 let have = FileRuns { file: id, runs: want.have };
                 registry.outbox.post(&Message::Have(have));
             }
-            self.compare.push(incoming);
-            return None;
+            return answers.jobs.push(HashJob::Compare(incoming, earlier));
         }
-        Some(want)
+        answers.wants.push(want);
+        if !earlier.is_empty() {
+            answers.jobs.push(HashJob::Check(incoming, earlier));
+        }
     }
 
     /// Returns the runs if they are few; otherwise posts them ahead of the want.
@@ -378,10 +389,10 @@ impl WantDecider<'_> {
         &self,
         file: &HeldFile,
         idle_timeout: Duration,
-    ) -> Result<Option<VerifiedBlocks>, Failure> {
+    ) -> Result<Option<VecDeque<EarlierBlock>>, Failure> {
         let entry = &file.incoming.entry;
         if self.dry_run || entry.block_bytes == 0 || self.registry.dirs.is_parent_created(entry) {
-            return Ok(Some(VerifiedBlocks::default()));
+            return Ok(Some(VecDeque::new()));
         }
         self.parts.find_earlier(&file.incoming, &file.wait, idle_timeout)
     }

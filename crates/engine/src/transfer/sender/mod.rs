@@ -18,19 +18,19 @@ use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use announce::Announcer;
-use bankfull_proto::blocks::Layout;
+use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Problem, SideSummary,
-    Totals, Verdict, Want,
+    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Nack, Problem,
+    SideSummary, Totals, Verdict, Want,
 };
 use files::{SourceError, SourceFile, SourceFiles};
 use std::ffi::OsStr;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use work_queue::WorkQueue;
 
 const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
@@ -125,10 +125,7 @@ impl<'a> Sender<'a> {
                     self.on_source_error(nack.file, error);
                     return Ok(());
                 }
-                match self.queue.with_ledger(|ledger| ledger.on_nack(nack.file, nack.index))? {
-                    NextStep::GiveUp => self.fail_unverifiable(nack.file),
-                    _ => self.queue.notify_work(),
-                }
+                self.on_nack(nack)?;
             }
             Message::Finished(files) => {
                 for id in files {
@@ -179,10 +176,10 @@ impl<'a> Sender<'a> {
         }
         let next = self.queue.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
-        if let Some(there) = self.queue.with_ledger(|ledger| ledger.bytes_at_receiver(want.file)) {
-            self.stats.counts.record(&file.stats, ByteSource::Resumed, there.saturating_sub(holes));
-            self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
-        }
+        // Acknowledgements of checked blocks may have overtaken the want.
+        let unchecked = self.queue.with_ledger(|ledger| ledger.unconfirmed_bytes(want.file));
+        self.stats.counts.record(&file.stats, ByteSource::Unchecked, unchecked);
+        self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         match next {
             NextStep::SendDigest => self.send_digest(&file),
             NextStep::Completed => self.complete_unsent(&file, want),
@@ -210,7 +207,7 @@ impl<'a> Sender<'a> {
     }
 
     fn complete_unsent(&self, file: &SourceFile, want: &Want) {
-        self.files.remove(want.file);
+        self.forget(want.file);
         let path = self.files.path(file);
         let is_file = file.entry.kind == EntryKind::File;
         match (want.verdict, &want.failure) {
@@ -230,13 +227,15 @@ impl<'a> Sender<'a> {
     }
 
     fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
-        let next = self.queue.with_ledger(|ledger| ledger.on_acks(ack))?;
+        let (resumed, next) = self.queue.with_ledger(|ledger| {
+            let resumed = ledger.resumed_bytes(ack);
+            (resumed, ledger.on_acks(ack))
+        });
+        let next = next?;
         if let Some(file) = self.files.find(ack.file) {
-            self.stats.counts.record(
-                &file.stats,
-                ByteSource::Transferred,
-                bytes_in(&file.entry, ack),
-            );
+            let transferred = bytes_in(&file.entry, ack).saturating_sub(resumed);
+            self.stats.counts.record(&file.stats, ByteSource::Transferred, transferred);
+            self.stats.counts.settle_check(&file.stats, resumed, true);
             if next == NextStep::SendDigest {
                 self.send_digest(&file);
             }
@@ -244,10 +243,45 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
+    fn on_nack(&self, nack: Nack) -> Result<(), Error> {
+        let (was_unconfirmed, next) = self.queue.with_ledger(|ledger| {
+            let was_unconfirmed = ledger.is_unconfirmed(nack.file, nack.index);
+            (was_unconfirmed, ledger.on_nack(nack.file, nack.index))
+        });
+        match next? {
+            NextStep::GiveUp => self.fail_unverifiable(nack.file),
+            NextStep::Work => {
+                if let (true, Some(file)) = (was_unconfirmed, self.files.find(nack.file)) {
+                    let block = Run { first: nack.index, count: 1 };
+                    let runs = FileRuns { file: nack.file, runs: vec![block] };
+                    let bytes = bytes_in(&file.entry, &runs);
+                    if self.stats.counts.settle_check(&file.stats, bytes, false) {
+                        self.stats.file_damaged(&self.files.path(&file));
+                    }
+                }
+                self.queue.notify_work();
+            }
+            NextStep::SendDigest => {
+                if let Some(file) = self.files.find(nack.file) {
+                    self.send_digest(&file);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Removes a file that is not outstanding any more.
+    fn forget(&self, id: u64) -> Option<Arc<SourceFile>> {
+        let file = self.files.remove(id)?;
+        self.stats.counts.end_check(&file.stats);
+        Some(file)
+    }
+
     fn on_finished(&self, id: u64) -> Result<(), Error> {
         let hash = self.queue.with_ledger(|ledger| ledger.file_hash(id));
         self.queue.with_ledger(|ledger| ledger.on_finished(id))?;
-        let Some(file) = self.files.remove(id) else { return Ok(()) };
+        let Some(file) = self.forget(id) else { return Ok(()) };
         if file.entry.kind == EntryKind::File {
             if file.entry.block_bytes == 0 {
                 add(&self.stats.counts.bytes_moved, file.entry.size);
@@ -312,7 +346,7 @@ impl<'a> Sender<'a> {
         let id = file.entry.id;
         if self.dry_run && !equal {
             self.queue.with_ledger(|ledger| ledger.drop_file(id));
-            self.files.remove(id);
+            self.forget(id);
             self.outbox.post(&Message::Differs(vec![id]));
             let path = self.files.path(file);
             self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
@@ -320,7 +354,7 @@ impl<'a> Sender<'a> {
         }
         match self.queue.with_ledger(|ledger| ledger.on_compared(id, equal)) {
             NextStep::Completed => {
-                self.files.remove(id);
+                self.forget(id);
                 self.outbox.post(&Message::Unchanged(vec![id]));
                 self.stats.file_skipped(self.files.path(file), file.entry.size);
                 self.queue.notify_completion();
@@ -359,7 +393,7 @@ impl<'a> Sender<'a> {
                 (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
             }
         };
-        let Some(file) = self.files.remove(id) else { return };
+        let Some(file) = self.forget(id) else { return };
         let entry = if will_retry {
             self.files.restat_changed(&file, || self.session.is_stopped())
         } else {
@@ -386,7 +420,7 @@ impl<'a> Sender<'a> {
     }
 
     fn on_receiver_failure(&self, id: u64, failure: &Failure) {
-        if let Some(file) = self.files.remove(id) {
+        if let Some(file) = self.forget(id) {
             self.stats.file_failed(self.files.path(&file), &with_peer_prefix(failure));
         }
         self.queue.notify_completion();

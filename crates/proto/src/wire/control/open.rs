@@ -107,6 +107,9 @@ pub struct Open {
     /// Pull: maximum number of outstanding files and symlinks; absent: no limit.
     #[n(20)]
     pub max_outstanding_files: Option<u32>,
+    /// Push: blocks in the journal of an earlier session are taken without a check.
+    #[n(21)]
+    pub trust_journal: Option<bool>,
 }
 
 /// Answer to [`Open`].

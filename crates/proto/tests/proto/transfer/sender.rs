@@ -56,6 +56,7 @@ impl World {
                     NextStep::GiveUp => self.abort(nack.file, Cause::Verification, false),
                     // A damaged block voids an early digest.
                     NextStep::Work => drop(self.sending.insert(nack.file)),
+                    NextStep::SendDigest => self.send_digest(nack.file),
                     _ => {}
                 }
             }
@@ -165,7 +166,9 @@ impl World {
 
     fn send_block(&mut self, at: usize, file: u64, index: u64) {
         let plan = self.plan(file);
-        let is_present = plan.present.contains(&index) || plan.holes.contains(&index);
+        let was_left =
+            plan.present.contains(&index) && !self.failed_checks.contains(&(file, index));
+        let is_present = was_left || plan.holes.contains(&index);
         assert!(!is_present, "block {index} of file {file} is sent though present");
         assert!(!self.verified.contains(&(file, index)), "block {index} of file {file} again");
         let range = plan.layout().unwrap().range(index).unwrap();

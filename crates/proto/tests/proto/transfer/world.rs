@@ -1,9 +1,8 @@
 //! Simulated world around the two ledgers: streams, events, faults, final checks.
 
 use super::{FilePlan, Planned, Scenario};
-use crate::support::{Random, hash_of, packed, runs};
-use bankfull_proto::blocks::Layout;
-use bankfull_proto::journal::VerifiedBlocks;
+use crate::support::{Random, packed, runs};
+use bankfull_proto::blocks::{BlockSet, Layout};
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::send::SendLedger;
 use bankfull_proto::session::{Guard, Role};
@@ -97,6 +96,10 @@ pub(super) struct World {
     pub(super) receiving: BTreeSet<u64>,
     /// Blocks that the receiver verified; a packed file counts as block 0.
     pub(super) verified: BTreeSet<(u64, u64)>,
+    /// Blocks of an earlier session that are not checked.
+    pub(super) unchecked: BTreeSet<(u64, u64)>,
+    /// Blocks of an earlier session that failed the check.
+    pub(super) failed_checks: BTreeSet<(u64, u64)>,
     pub(super) complete: BTreeSet<u64>,
     pub(super) given_up: BTreeSet<u64>,
     pub(super) blocks_sent: u64,
@@ -111,6 +114,7 @@ enum Event {
     Enter(usize),
     Work(usize),
     Arrive(usize),
+    Check,
     SenderNotices(usize),
     ReceiverNotices(usize),
     Finish,
@@ -144,6 +148,8 @@ impl World {
             sending: BTreeSet::new(),
             receiving: BTreeSet::new(),
             verified: BTreeSet::new(),
+            unchecked: BTreeSet::new(),
+            failed_checks: BTreeSet::new(),
             complete: BTreeSet::new(),
             given_up: BTreeSet::new(),
             blocks_sent: 0,
@@ -228,6 +234,7 @@ impl World {
         add(!self.to_sender.is_empty(), Event::SenderReads);
         add(!self.to_receiver.is_empty(), Event::ReceiverReads);
         add(!self.outbox.is_empty(), Event::ReceiverWrites);
+        add(!self.unchecked.is_empty(), Event::Check);
         for (at, link) in self.links.iter().enumerate() {
             let arrives = !link.frames.is_empty() || link.arriving.is_some();
             add(link.sender == End::Waiting || link.receiver == End::Waiting, Event::Enter(at));
@@ -253,6 +260,7 @@ impl World {
             Event::Enter(at) => self.enter(at),
             Event::Work(at) => return self.work(at),
             Event::Arrive(at) => self.arrive(at),
+            Event::Check => self.check(),
             Event::SenderNotices(at) => self.sender_notices(at),
             Event::ReceiverNotices(at) => self.receiver_notices(at),
             Event::Finish => self.finish(),
@@ -327,11 +335,13 @@ impl FilePlan {
         Entry { block_bytes: self.block_bytes, sparse, ..packed(id, self.size) }
     }
 
-    /// Returns the verified blocks; odd ones without a hash, like blocks of a local copy.
-    pub(super) fn verified_blocks(&self, id: u64) -> VerifiedBlocks {
-        let hash = |index: u64| index.is_multiple_of(2).then(|| hash_of(id, index));
-        let blocks = self.present.iter().map(|&index| (index, hash(index))).collect();
-        VerifiedBlocks { blocks, holes: Vec::new() }
+    /// Returns the blocks of an earlier session as a set.
+    pub(super) fn left(&self, count: u64) -> BlockSet {
+        let mut set = BlockSet::new(count);
+        for index in &self.present {
+            set.insert(*index);
+        }
+        set
     }
 
     /// Returns block numbers as runs of one block.

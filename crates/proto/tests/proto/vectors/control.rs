@@ -95,6 +95,11 @@ fn handshake() -> Vec<Vector> {
             "Open: at most 4096 outstanding files.",
             open_max_outstanding(),
         ),
+        message(
+            "open-trust-journal",
+            "Open: push that takes the blocks of an earlier session without a check.",
+            open_trust_journal(),
+        ),
         message("opened-push", "Opened, the answer to open-push.", opened_push()),
         message("opened-pull", "Opened, the answer to open-pull.", opened_pull()),
         message("opened-credit", "Opened: file data needs credit.", opened_credit()),
@@ -180,6 +185,19 @@ fn open_overrides() -> Message {
         block_bytes: Some(4 << 20),
         direct: Some(true),
         max_outstanding_files: None,
+        trust_journal: None,
+    })
+}
+
+fn open_trust_journal() -> Message {
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"in/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        trust_journal: Some(true),
+        ..Open::default()
     })
 }
 

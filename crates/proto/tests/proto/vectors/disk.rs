@@ -4,7 +4,7 @@ use super::Vector;
 use super::control::counting;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, BlockHasher, FileHash, merge};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record};
+use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, RecordedBlock};
 
 pub(super) fn vectors() -> Vec<Vector> {
     vec![
@@ -64,25 +64,32 @@ fn journal() -> Vector {
         Record::Barrier { covers: 1 },
         Record::Holes { run: Run { first: 0, count: 1 } },
         Record::Copied { index: 1 },
+        Record::Copied { index: 0 },
+        Record::Damaged { index: 0 },
     ];
     let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
                  0123456789abcdef, boot ID 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff,\n\
-                 a barrier, block 0 as a hole, block 1 as a copy without a hash.";
+                 a barrier, block 0 as a hole, blocks 1 and 0 as copies without a hash, block 0 as damaged.";
     let mut bytes = header.encode().to_vec();
     records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
     Vector::new("journal", about, bytes, move |bytes| {
         let replay = journal::replay(bytes, &header.boot).unwrap();
         assert_eq!(replay.header, header);
         assert_eq!(replay.valid_bytes as usize, bytes.len());
-        let trusted = [(2, Some(BlockHash(counting(0xe0)))), (1, None)];
+        let block = |index, hash: Option<[u8; 32]>| RecordedBlock {
+            index,
+            hash: hash.map(BlockHash),
+            is_durable: true,
+        };
+        let blocks = [block(1, None), block(2, Some(counting(0xe0)))];
         let holes = [Run { first: 0, count: 1 }];
         assert_eq!(
-            (&replay.trusted.blocks[..], &replay.trusted.holes[..]),
-            (&trusted[..], &holes[..])
+            (&replay.recorded.blocks[..], &replay.recorded.holes[..]),
+            (&blocks[..], &holes[..])
         );
-        let other_boot = journal::replay(bytes, &[9; 16]).unwrap().trusted;
-        // The copy after the barrier is not trusted.
-        assert_eq!((&other_boot.blocks[..], &other_boot.holes[..]), (&trusted[..1], &holes[..]));
+        let other_boot = journal::replay(bytes, &[9; 16]).unwrap().recorded;
+        // The copy after the barrier is lost; the damaged block was taken back.
+        assert_eq!((&other_boot.blocks[..], &other_boot.holes[..]), (&blocks[1..], &holes[..]));
         let mut will_retry = replay.header.encode().to_vec();
         for record in bytes[HEADER_BYTES..].as_chunks::<RECORD_BYTES>().0 {
             will_retry.extend_from_slice(&Record::decode(record).unwrap().encode());

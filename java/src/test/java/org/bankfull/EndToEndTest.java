@@ -193,6 +193,46 @@ class EndToEndTest {
         assertArrayEquals(other, Files.readAllBytes(local.resolve("f")));
     }
 
+    /** Inverts all bytes of the part file in a directory. */
+    private static void damagePart(Path dir) throws IOException {
+        Path part;
+        try (Stream<Path> all = Files.list(dir)) {
+            part = all.filter(path -> path.toString().endsWith(".part")).findFirst().orElseThrow();
+        }
+        byte[] content = Files.readAllBytes(part);
+        for (int i = 0; i < content.length; i++) {
+            content[i] ^= -1;
+        }
+        Files.write(part, content);
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void part_damagedSinceItsInterruption_isSentAgain(boolean get) throws IOException {
+        Path from = (get ? root : local).resolve("big");
+        Path into = get ? local : root;
+        write(from, 24 << 20, 5);
+        List<String> source = List.of(get ? "big" : from.toString());
+        try (FaultyProxy proxy = new FaultyProxy(port, 20 << 20, true)) {
+            Client interrupted = clientOf(proxy).timeoutMillis(2000);
+            assertThrows(IOException.class, () -> {
+                if (get) {
+                    interrupted.get(source, local.toString());
+                } else {
+                    interrupted.put(source, "");
+                }
+            });
+        }
+        damagePart(into);
+        Summary rest = get ? client().get(source, local.toString()) : client().put(source, "");
+        assertEquals(24 << 20, rest.bytes);
+        assertEquals(0, rest.bytesResumed);
+        ClientProcess.assertSameContent(from, into.resolve("big"));
+        try (Stream<Path> left = Files.list(into)) {
+            assertEquals(1, left.count(), "part file and journal are deleted");
+        }
+    }
+
     private Client clientOf(FaultyProxy proxy) throws BankfullException {
         return Client.of("bankfull://127.0.0.1:" + proxy.port() + "/").fingerprint(fingerprint)
             .token(Daemon.TOKEN);

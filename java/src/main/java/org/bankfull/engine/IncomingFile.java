@@ -15,6 +15,8 @@ final class IncomingFile {
     final Set<Long> claimed = new HashSet<>(0);
     /** The sender was asked to compare the existing file. */
     boolean isCompared;
+    /** The sender found the existing file to be equal: the check of the part file ends. */
+    volatile boolean isUnchanged;
     /** Failed on either side: further data of the file is discarded. */
     boolean isAbandoned;
 

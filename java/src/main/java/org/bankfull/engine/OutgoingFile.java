@@ -25,8 +25,12 @@ final class OutgoingFile {
     /** Block layout; null for a packed file. */
     final Layout layout;
     private final Deque<Long> retransmits = new ArrayDeque<>();
-    /** Blocks the receiver had before or has acknowledged. */
+    /** Acknowledged blocks. */
     private final BitSet completed = new BitSet();
+    /** Blocks that an earlier session left at the receiver. */
+    private final BitSet left = new BitSet();
+    /** Blocks among them that the receiver still checks. It answers each with an Ack or a Nack. */
+    private final BitSet unconfirmed = new BitSet();
     /** Blocks in flight, with the number of their data stream. */
     final Map<Long, Integer> inFlight = new HashMap<>();
     private final Map<Long, Integer> nacks = new HashMap<>();
@@ -36,6 +40,8 @@ final class OutgoingFile {
     private byte[] hashes;
     private long hashCount;
     boolean isWanted;
+    /** Its blocks may be sent: it is wanted, and differs if it was compared. */
+    boolean isScheduled;
     boolean isDigestSent;
 
     OutgoingFile(Entry entry, Path path, boolean isRetry) throws WireException {
@@ -51,7 +57,8 @@ final class OutgoingFile {
         if (run.first >= count || run.count > count - run.first) {
             throw new WireException("the receiver reports blocks that do not exist");
         }
-        completed.set((int) run.first, (int) (run.first + run.count));
+        left.set((int) run.first, (int) (run.first + run.count));
+        unconfirmed.set((int) run.first, (int) (run.first + run.count));
         keepsHashes = false;
     }
 
@@ -59,7 +66,7 @@ final class OutgoingFile {
     long nextBlock(int stream) {
         Long block = retransmits.poll();
         if (block == null) {
-            nextNew = completed.nextClearBit((int) nextNew);
+            nextNew = nextUnsent();
             if (nextNew >= layout.blockCount()) {
                 return -1;
             }
@@ -70,22 +77,39 @@ final class OutgoingFile {
     }
 
     boolean hasWork() {
-        return !retransmits.isEmpty()
-            || completed.nextClearBit((int) nextNew) < layout.blockCount();
+        return !retransmits.isEmpty() || nextUnsent() < layout.blockCount();
     }
 
-    /** Handles the acknowledgement of a block. */
-    void onAck(long block) throws WireException {
-        if (inFlight.remove(block) == null) {
+    private int nextUnsent() {
+        int block = completed.nextClearBit((int) nextNew);
+        while (left.get(block)) {
+            block = completed.nextClearBit(left.nextClearBit(block));
+        }
+        return block;
+    }
+
+    /** Handles the acknowledgement of a block; returns whether an earlier session left it. */
+    boolean onAck(long block) throws WireException {
+        boolean wasSent = inFlight.remove(block) != null;
+        // Before the want, which an acknowledgement may overtake, nothing was sent.
+        if (!wasSent && isWanted && !unconfirmed.get((int) block)
+            || block >= layout.blockCount()) {
             throw new WireException("an Ack of a block that was not sent");
         }
+        unconfirmed.clear((int) block);
         completed.set((int) block);
+        return !wasSent;
     }
 
     /** Handles a damaged block; returns whether it will be sent again. */
     boolean onNack(long block) throws WireException {
-        if (inFlight.remove(block) == null) {
+        boolean wasLeft = layout != null && block < layout.blockCount()
+            && unconfirmed.get((int) block) && !completed.get((int) block);
+        if (inFlight.remove(block) == null && !wasLeft) {
             throw new WireException("a Nack of a block that was not sent");
+        }
+        if (wasLeft) {
+            unconfirmed.clear((int) block);
         }
         if (nacks.merge(block, 1, Integer::sum) > MAX_RETRANSMITS) {
             return false;

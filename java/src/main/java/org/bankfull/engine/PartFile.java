@@ -10,8 +10,15 @@ import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import org.bankfull.BankfullException;
 import org.bankfull.wire.Blake3;
 import org.bankfull.wire.Buffers;
@@ -45,6 +52,10 @@ final class PartFile {
     private long journalEnd;
     /** Verified blocks and holes. */
     private final BitSet completed = new BitSet();
+    /** Blocks of an earlier run that are not checked yet, with their hashes. */
+    private final SortedMap<Long, byte[]> left = new TreeMap<>();
+    /** Blocks among them that the journal of this boot does not record. */
+    private final Set<Long> unrecorded = new HashSet<>();
     /** Concatenated block hashes; null if there are too many or none yet. */
     private byte[] hashes;
     /** Blocks whose hash is known. */
@@ -230,7 +241,7 @@ final class PartFile {
             byte[] header = JournalFormat.header(entry, bootId);
             boolean isSameBoot = Arrays.equals(header, Arrays.copyOf(read, header.length))
                 && !Arrays.equals(bootId, new byte[JournalFormat.BOOT_ID_BYTES]);
-            journalEnd = replay(read, isSameBoot, part);
+            journalEnd = replay(read, isSameBoot);
             if (!isSameBoot) {
                 journalEnd = rewriteJournal();
             }
@@ -246,7 +257,7 @@ final class PartFile {
     }
 
     /** Applies valid records; returns the offset of the first invalid one. */
-    private int replay(byte[] journal, boolean isSameBoot, FileChannel part) throws IOException {
+    private int replay(byte[] journal, boolean isSameBoot) {
         int end = JournalFormat.HEADER_BYTES;
         while (end + JournalFormat.RECORD_BYTES <= journal.length
             && JournalFormat.isValidRecord(journal, end)) {
@@ -256,7 +267,7 @@ final class PartFile {
         int index = 0;
         for (int at = JournalFormat.HEADER_BYTES; at < end; at += JournalFormat.RECORD_BYTES) {
             ByteBuffer record = ByteBuffer.wrap(journal, at, JournalFormat.RECORD_BYTES);
-            applyRecord(record, isSameBoot || index < covered, part);
+            applyRecord(record, isSameBoot || index < covered);
             index++;
         }
         return end;
@@ -273,26 +284,25 @@ final class PartFile {
         return covered;
     }
 
-    private void applyRecord(ByteBuffer record, boolean isTrusted, FileChannel part)
-        throws IOException {
+    /** Applies a record. Holes are announced again, and copies have no hash to check. */
+    private void applyRecord(ByteBuffer record, boolean isDurable) {
         long number = record.getLong();
         int kind = record.get();
         Buffers.position(record, record.position() + 3);
         byte[] hash = new byte[Blake3.HASH_BYTES];
         record.get(hash);
-        if (kind == JournalFormat.BARRIER || number < 0 || number >= layout.blockCount()) {
+        if (number < 0 || number >= layout.blockCount()) {
             return;
         }
-        if (kind == JournalFormat.HOLES) {
-            long count = ByteBuffer.wrap(hash).getLong();
-            if (count > 0 && count <= layout.blockCount() - number) {
-                completed.set((int) number, (int) (number + count));
+        if (kind == JournalFormat.BLOCK) {
+            left.put(number, hash);
+            if (isDurable) {
+                unrecorded.remove(number);
+            } else {
+                unrecorded.add(number);
             }
-        } else if (kind == JournalFormat.COPIED) {
-            completed.set((int) number, (int) number + (isTrusted ? 1 : 0));
-        } else if (isTrusted || Arrays.equals(hash, hashBlock(number, part))) {
-            completed.set((int) number);
-            keepHash(number, hash);
+        } else if (kind == JournalFormat.DAMAGED) {
+            left.remove(number);
         }
     }
 
@@ -318,13 +328,12 @@ final class PartFile {
     private long rewriteJournal() throws IOException {
         Files.deleteIfExists(journalDraftPath(target));
         try (FileChannel draft = createJournal(journalDraftPath(target), entry)) {
-            for (int block = completed.nextSetBit(0); block >= 0;
-                block = completed.nextSetBit(block + 1)) {
-                byte[] hash = hashed.get(block) ? keptHash(block) : null;
-                byte[] record = hash != null
-                    ? JournalFormat.record(JournalFormat.BLOCK, block, hash)
-                    : JournalFormat.record(JournalFormat.COPIED, block, null);
-                writeFully(draft, ByteBuffer.wrap(record));
+            for (Map.Entry<Long, byte[]> block : left.entrySet()) {
+                // Others may be lost with the power: they are recorded once they are checked.
+                if (!unrecorded.contains(block.getKey())) {
+                    writeFully(draft, ByteBuffer.wrap(JournalFormat.record(
+                        JournalFormat.BLOCK, block.getKey(), block.getValue())));
+                }
             }
             Files.move(journalDraftPath(target), journalPath(target),
                 StandardCopyOption.ATOMIC_MOVE);
@@ -348,14 +357,41 @@ final class PartFile {
         return Arrays.copyOfRange(hashes, at, at + Blake3.HASH_BYTES);
     }
 
-    /** True if a block is verified or a hole. */
+    /** True if a block is verified, a hole, or one of {@link #leftBlocks}. */
     synchronized boolean hasBlock(long block) {
-        return completed.get((int) block);
+        return completed.get((int) block) || left.containsKey(block);
     }
 
-    /** Returns the verified blocks and holes. */
-    synchronized BitSet completedBlocks() {
-        return (BitSet) completed.clone();
+    /** Returns the blocks of an earlier run that are not checked yet. */
+    synchronized List<Long> leftBlocks() {
+        return new ArrayList<>(left.keySet());
+    }
+
+    /** Checks a block of an earlier run; null if it is not pending any more. */
+    Boolean check(long block) throws IOException {
+        FileChannel channel;
+        synchronized (this) {
+            openOrCreate();
+            channel = file;
+        }
+        byte[] hash = hashBlock(block, channel);
+        synchronized (this) {
+            byte[] expected = left.remove(block);
+            if (expected == null) {
+                return null;
+            }
+            boolean isIntact = Arrays.equals(hash, expected);
+            if (!isIntact) {
+                writeFully(journal,
+                    ByteBuffer.wrap(JournalFormat.record(JournalFormat.DAMAGED, block, null)));
+            } else if (unrecorded.contains(block)) {
+                recordVerified(block, hash);
+            } else {
+                completed.set((int) block);
+                keepHash(block, hash);
+            }
+            return isIntact;
+        }
     }
 
     /** Writes a chunk of a block. */
@@ -383,6 +419,7 @@ final class PartFile {
     synchronized void recordHoles(long first, long count) throws IOException {
         openOrCreate();
         for (long block = first; block < first + count; block++) {
+            left.remove(block);
             // A completed block is a hole of an earlier run or was received as zeros.
             if (!completed.get((int) block) && journalEnd > 0) {
                 zeroBlock(block);

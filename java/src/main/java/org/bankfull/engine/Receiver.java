@@ -15,6 +15,8 @@ import java.util.BitSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import org.bankfull.Summary;
 import org.bankfull.engine.Directories.Directory;
 import org.bankfull.wire.Blake3;
@@ -46,6 +48,11 @@ final class Receiver {
     private final Summary summary;
     private final ProgressCounter counter;
     private final Directories directories;
+    private final ExecutorService checker = Executors.newSingleThreadExecutor(task -> {
+        Thread thread = new Thread(task, "bankfull-check");
+        thread.setDaemon(true);
+        return thread;
+    });
     private final Map<Long, IncomingFile> files = new HashMap<>();
     /** IDs of files that failed on either side; their further data is discarded. */
     private final RangeSet abandonedIds = new RangeSet();
@@ -88,6 +95,7 @@ final class Receiver {
 
     /** Closes the part files of incomplete files, for a later run to resume. */
     synchronized void close() {
+        checker.shutdown();
         for (IncomingFile incoming : files.values()) {
             incoming.isAbandoned = true;
             if (incoming.part != null) {
@@ -138,6 +146,7 @@ final class Receiver {
     private void onEntries(List<Entry> entries) throws WireException {
         List<Want> wants = new ArrayList<>();
         List<Long> created = new ArrayList<>();
+        List<IncomingFile> resumed = new ArrayList<>();
         for (Entry entry : entries) {
             Directory parent = directories.find(entry.parent);
             if (entry.id <= lastId || parent == null) {
@@ -152,15 +161,14 @@ final class Receiver {
             } else if (entry.kind == Entry.SYMLINK) {
                 onSymlink(entry, parent, wants, created);
             } else {
-                Want want = onFile(entry, parent);
-                if (want != null) {
-                    wants.add(want);
-                }
+                wants.add(onFile(entry, parent, resumed));
             }
         }
         if (!wants.isEmpty()) {
             session.post(Message.wants(wants));
         }
+        // After the wants, which report the blocks.
+        resumed.forEach(incoming -> checker.execute(() -> checkBlocks(incoming)));
         if (!created.isEmpty()) {
             session.post(Message.files(Message.FINISHED, created));
         }
@@ -279,7 +287,7 @@ final class Receiver {
         return want;
     }
 
-    private Want onFile(Entry entry, Directory parent) {
+    private Want onFile(Entry entry, Directory parent, List<IncomingFile> resumed) {
         counter.addFile(entry.size);
         try {
             Path target = targetPath(entry, parent);
@@ -295,6 +303,7 @@ final class Receiver {
             Want want = new Want(entry.id, Want.SEND);
             if (entry.blockBytes != 0) {
                 openPart(incoming, want);
+                resumed.add(incoming);
             }
             synchronized (this) {
                 files.put(entry.id, incoming);
@@ -323,21 +332,18 @@ final class Receiver {
         counter.completeFile(entry.size);
     }
 
-    /** Opens the part file and reports its verified blocks. */
+    /** Opens the part file and reports the blocks that an earlier run left. */
     private void openPart(IncomingFile incoming, Want want) throws IOException {
         incoming.part = PartFile.open(incoming.target, incoming.entry);
-        BitSet completed = incoming.part.completedBlocks();
+        BitSet left = new BitSet();
+        for (long block : incoming.part.leftBlocks()) {
+            left.set((int) block);
+        }
         List<Run> have = new ArrayList<>();
-        for (int at = completed.nextSetBit(0); at >= 0;) {
-            int end = completed.nextClearBit(at);
+        for (int at = left.nextSetBit(0); at >= 0;) {
+            int end = left.nextClearBit(at);
             have.add(new Run(at, end - at));
-            long bytes = Math.min(incoming.entry.size, (long) end * incoming.entry.blockBytes)
-                - (long) at * incoming.entry.blockBytes;
-            synchronized (summary) {
-                summary.bytesResumed += bytes;
-            }
-            counter.addVerified(bytes);
-            at = completed.nextSetBit(end);
+            at = left.nextSetBit(end);
         }
         int maxRuns = Limits.MAX_RUNS / 16;
         for (int at = 0; have.size() > maxRuns && at < have.size(); at += maxRuns) {
@@ -345,6 +351,39 @@ final class Receiver {
             session.post(Message.have(new Runs(incoming.entry.id, batch)));
         }
         want.have = have.size() > maxRuns ? List.of() : have;
+    }
+
+    /** Hashes the blocks that an earlier run left, and requests those that are damaged. */
+    private void checkBlocks(IncomingFile incoming) {
+        long file = incoming.entry.id;
+        try {
+            for (long block : incoming.part.leftBlocks()) {
+                synchronized (this) {
+                    if (incoming.isAbandoned || incoming.isUnchanged) {
+                        return;
+                    }
+                }
+                Boolean isIntact = incoming.part.check(block);
+                if (isIntact == null) {
+                    continue;
+                }
+                if (!isIntact) {
+                    session.post(Message.nack(file, block));
+                    continue;
+                }
+                long length = Math.min(incoming.entry.blockBytes,
+                    incoming.entry.size - block * incoming.entry.blockBytes);
+                counter.addVerified(length);
+                synchronized (summary) {
+                    summary.bytesResumed += length;
+                }
+                session.post(Message.acks(List.of(new Runs(file, List.of(new Run(block, 1))))));
+            }
+        } catch (IOException e) {
+            if (!incoming.isUnchanged) {
+                failFile(incoming, Metadata.failure("cannot read what an earlier run left", e));
+            }
+        }
     }
 
     /** Requests a comparison with the existing file. */
@@ -372,6 +411,7 @@ final class Receiver {
             throw new WireException(
                 "file " + file + " is reported unchanged, but was not compared");
         }
+        incoming.isUnchanged = true;
         if (incoming.part != null) {
             incoming.part.close();
         }

@@ -293,10 +293,6 @@ final class Sender {
             throw new WireException("blocks reported after the want of their file");
         }
         file.onHave(run);
-        for (long block = run.first; block < run.first + run.count; block++) {
-            counter.addVerified(file.layout.length(block));
-            summary.bytesResumed += file.layout.length(block);
-        }
     }
 
     private void onWant(Want want) throws WireException, IOException {
@@ -363,6 +359,7 @@ final class Sender {
 
     private void schedule(OutgoingFile file) {
         synchronized (this) {
+            file.isScheduled = true;
             if (file.layout == null) {
                 packable.add(file);
             } else if (file.hasWork()) {
@@ -395,9 +392,11 @@ final class Sender {
         synchronized (this) {
             for (Run run : acks.runs) {
                 for (long block = run.first; block < run.first + run.count; block++) {
-                    file.onAck(block);
-                    counter.addVerified(file.layout.length(block));
-                    summary.bytes += file.layout.length(block);
+                    boolean wasLeft = file.onAck(block);
+                    long length = file.layout.length(block);
+                    counter.addVerified(length);
+                    summary.bytes += wasLeft ? 0 : length;
+                    summary.bytesResumed += wasLeft ? length : 0;
                 }
             }
         }
@@ -407,7 +406,7 @@ final class Sender {
     private void sendDigestIfComplete(OutgoingFile file) {
         byte[] hash;
         synchronized (this) {
-            if (!file.isComplete()) {
+            if (!file.isScheduled || file.isDigestSent || !file.isComplete()) {
                 return;
             }
             hash = file.fileHash();
@@ -434,7 +433,7 @@ final class Sender {
             willRetry = file.onNack(block);
             if (willRetry && file.layout == null) {
                 packable.add(file);
-            } else if (willRetry) {
+            } else if (willRetry && file.isScheduled) {
                 ready.put(id, file);
             }
             notifyAll();

@@ -13,6 +13,7 @@ public final class JournalFormat {
     public static final int HOLES = 2;
     public static final int BARRIER = 3;
     public static final int COPIED = 4;
+    public static final int DAMAGED = 5;
 
     private static final int HEADER_CHECKED_BYTES = 56;
     private static final int RECORD_CHECKED_BYTES = 44;
@@ -52,7 +53,7 @@ public final class JournalFormat {
         byte[] expected = hash(bytes, at, RECORD_CHECKED_BYTES);
         int kind = bytes[at + 8];
         byte[] found = Arrays.copyOfRange(bytes, at + RECORD_CHECKED_BYTES, at + RECORD_BYTES);
-        return kind >= BLOCK && kind <= COPIED
+        return kind >= BLOCK && kind <= DAMAGED
             && Arrays.equals(Arrays.copyOf(expected, found.length), found);
     }
 

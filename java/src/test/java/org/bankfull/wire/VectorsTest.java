@@ -273,6 +273,8 @@ class VectorsTest {
         out.put(JournalFormat.record(JournalFormat.BARRIER, 1, null));
         out.put(JournalFormat.holes(0, 1));
         out.put(JournalFormat.record(JournalFormat.COPIED, 1, null));
+        out.put(JournalFormat.record(JournalFormat.COPIED, 0, null));
+        out.put(JournalFormat.record(JournalFormat.DAMAGED, 0, null));
         assertArrayEquals(journal, out.array());
         assertTrue(JournalFormat.isValidRecord(journal, 64));
         journal[70] ^= 1;
