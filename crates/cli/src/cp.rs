@@ -146,6 +146,7 @@ fn transfer(
         .trust_journal(flags.trust_journal)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
+        .retry_for(flags.retry_for)
         .tune(flags.tune.into())
         .ssh(ssh)
         .daemon(daemon);
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn flags_reach_the_transfer() {
         let flags = flags(
-            "--streams 7 --no-encryption --fsync end -c --trust-journal -n --timeout 2.5 --tune off \
+            "--streams 7 --no-encryption --fsync end -c --trust-journal -n --timeout 2.5 --retry-for 7 --tune off \
              --max-rate 100mbit --buffer 4MB --congestion bbr --io mmap --block-size 2MiB \
              --direct off host:a bankfull://h/b",
         );
@@ -322,6 +323,7 @@ mod tests {
             "trust_journal: true",
             "dry_run: true",
             "timeout: 2.5s",
+            "retry_for: 7s",
             "tune: Off",
             "rate_max: Some(Rate(100000000))",
             "window: Some(Bytes(4000000))",

@@ -135,6 +135,7 @@ fn gathering(
         .trust_journal(flags.trust_journal)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
+        .retry_for(flags.retry_for)
         .tune(flags.tune.into())
         .ssh(ssh)
         .daemon(daemon);
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn flags_reach_the_gathering() {
         let shown = made(
-            "--max-failed 3 --no-encryption --fsync file -c --trust-journal -n --timeout 2.5 \
+            "--max-failed 3 --no-encryption --fsync file -c --trust-journal -n --timeout 2.5 --retry-for 7 \
              --tune sobas -P 22 --accept-new --link-rate 1gbit --merge newest h:a bankfull://i/b in",
         );
         let shown = shown.unwrap();
@@ -205,6 +206,7 @@ mod tests {
             "trust_journal: true",
             "dry_run: true",
             "timeout: 2.5s",
+            "retry_for: 7s",
             "tune: Sobas",
             "link_rate: Some(",
             "port: Some(22)",

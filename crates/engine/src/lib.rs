@@ -58,8 +58,8 @@ pub use base::location::{DEFAULT_PORT, Location};
 pub use model::io_method::IoMethod;
 pub use model::merge_conflicts::Merge;
 pub use model::options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint, Fsync,
-    MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
+    DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint,
+    Fsync, MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
 pub use model::overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};
 pub use transport::udp_receive_buffer;

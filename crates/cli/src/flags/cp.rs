@@ -2,7 +2,7 @@
 
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
-    fingerprint, memory, page, port, rate, seconds, ssh_command, stream_count,
+    fingerprint, memory, page, port, rate, seconds, seconds_or_none, ssh_command, stream_count,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate};
@@ -142,6 +142,13 @@ pub(crate) struct CpFlags {
     /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
+
+    /// Reconnect a lost session for this many seconds
+    ///
+    /// The transfer then resumes. 0: its loss ends the command. The first connection is not
+    /// retried.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds_or_none)]
+    pub(crate) retry_for: Duration,
 
     /// Write an HTML report of the copy
     ///

@@ -3,6 +3,7 @@
 use super::cp::{DaemonFlags, SshFlags};
 use super::values::{
     FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
+    seconds_or_none,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Rate};
@@ -131,6 +132,13 @@ pub(crate) struct GatherFlags {
     /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) timeout: Duration,
+
+    /// Reconnect a lost session for this many seconds
+    ///
+    /// Its source then resumes. 0: the loss ends the source. Without effect with `--merge` and
+    /// `--rounds`.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds_or_none)]
+    pub(crate) retry_for: Duration,
 
     /// Write an HTML report of the gather
     ///

@@ -175,6 +175,14 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("the time must be longer than 0 seconds".to_owned()) } else { Ok(time) }
 }
 
+/// Parses a time in seconds, or 0 for none.
+pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0.0) => Ok(Duration::ZERO),
+        _ => seconds(text),
+    }
+}
+
 /// Parses a rate, such as `100mbit`.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
     if let Some((number, prefix)) = ambiguous_rate(text) {
@@ -338,6 +346,13 @@ mod tests {
         for bad in ["0", "0.0", "-1", "nan", "inf", "1e99", "", "5s", "1e-30"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn seconds_may_be_none_where_nothing_is_meant() {
+        assert_eq!(seconds_or_none("0"), Ok(Duration::ZERO));
+        assert_eq!(seconds_or_none("2.5"), Ok(Duration::from_millis(2500)));
+        assert!(seconds_or_none("-1").is_err() && seconds_or_none("never").is_err());
     }
 
     #[test]

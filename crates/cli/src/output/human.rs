@@ -18,7 +18,7 @@ use indicatif::ProgressBar;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Output without `--json` and `--quiet`.
 pub(super) struct Human {
@@ -34,14 +34,23 @@ pub(super) struct Human {
     /// Duration of a probe.
     probing: Option<Duration>,
     gathering: Option<Gathering>,
-    /// Daemon that a connection is being opened to.
-    connecting: Option<String>,
+    /// Connection that is being opened.
+    connecting: Connecting,
     /// Destination of the only source, as reported.
     destination: Option<String>,
     has_one_source: bool,
     /// Durations of the rounds of a gathering.
     rounds: Vec<Duration>,
     stopping: bool,
+}
+
+/// Connection that is being opened.
+#[derive(Debug, Default)]
+struct Connecting {
+    /// Daemon of the first connection.
+    first: Option<String>,
+    /// Beginning of an outage, until a session is connected again.
+    lost_since: Option<Instant>,
 }
 
 /// Time before the progress line shows that a connection is being opened. (chosen: most connections
@@ -90,12 +99,23 @@ impl Human {
             is_local: false,
             probing: None,
             gathering: None,
-            connecting: None,
+            connecting: Connecting::default(),
             destination: None,
             has_one_source: false,
             rounds: Vec::new(),
             stopping: false,
         }
+    }
+
+    /// Shows the loss of a session, once per outage.
+    fn reconnecting(&mut self, message: &str, left: Duration) {
+        let line =
+            format!("{}; reconnecting for up to {}", printable_text(message), duration(left));
+        match self.connecting.lost_since {
+            None => self.show(&line),
+            Some(_) => self.show_if_verbose(&line),
+        }
+        self.connecting.lost_since.get_or_insert_with(Instant::now);
     }
 
     /// Shows a line above the progress line.
@@ -111,7 +131,10 @@ impl Human {
 
     /// Shows a connection; `prefix` names the source, if there are several.
     fn connected(&mut self, prefix: &str, route: Route, software: &str, encrypted: bool) {
-        self.connecting = None;
+        self.connecting.first = None;
+        if self.connecting.lost_since.take().is_some() {
+            self.show("connected again");
+        }
         if route == Route::Local {
             self.is_local = true;
         }
@@ -235,10 +258,11 @@ impl Render for Human {
     fn begin(&mut self, beginning: &Beginning) {
         if let Beginning::Copy { sources, destination, .. } = beginning {
             self.has_one_source = sources.len() == 1;
-            self.connecting = sources.iter().chain([destination]).find_map(|o| daemon_name(o));
+            self.connecting.first =
+                sources.iter().chain([destination]).find_map(|o| daemon_name(o));
         }
         if let Beginning::Probe { host, reverse, time } = beginning {
-            self.connecting = daemon_name(host);
+            self.connecting.first = daemon_name(host);
             let (way, host) = (if *reverse { "from" } else { "to" }, printable(host.as_ref()));
             self.probing = Some(*time);
             self.show_if_verbose(&format!(
@@ -271,6 +295,7 @@ impl Render for Human {
             Event::Warning { message } => {
                 self.show(&format!("warning: {}", printable_text(message)))
             }
+            Event::Reconnecting { message, left, .. } => self.reconnecting(message, *left),
             Event::Tuning(decision) => self.show_if_verbose(&tuning_line(decision)),
             Event::BufferLimit(limit) => self.show_if_verbose(&buffer_line(limit)),
             // Progress is shown by `tick`; later events of the library are ignored.
@@ -281,9 +306,10 @@ impl Render for Human {
     fn tick(&mut self, progress: &Progress, now: Duration) {
         self.rates.observe(progress, now);
         if !self.stopping && !self.bar.is_hidden() {
-            self.bar.set_message(match self.probing {
-                Some(time) => progress::probe_line(progress, &self.rates, time),
-                None => progress::line(progress, &self.rates, now, progress::terminal_width()),
+            self.bar.set_message(match (self.probing, self.connecting.lost_since) {
+                (Some(time), _) => progress::probe_line(progress, &self.rates, time),
+                (_, Some(lost)) => progress::reconnecting_line(progress, lost.elapsed()),
+                _ => progress::line(progress, &self.rates, now, progress::terminal_width()),
             });
         }
     }
@@ -296,6 +322,9 @@ impl Render for Human {
                 self.connected(&prefix, *route, software, *encrypted);
             }
             Event::Warning { message } => self.source_warning(source, message),
+            Event::Reconnecting { message, .. } => {
+                self.source_warning(source, &format!("{message}; reconnecting"));
+            }
             Event::Tuning(decision) => self.show_of_source(source, &tuning_line(decision)),
             Event::BufferLimit(limit) => self.show_of_source(source, &buffer_line(limit)),
             // The paths name the source.
@@ -329,7 +358,7 @@ impl Render for Human {
     fn tick_sources(&mut self, sources: &[Option<Progress>], now: Duration) {
         self.show_plan();
         let Some(gathering) = &mut self.gathering else {
-            let peer = self.connecting.as_ref().filter(|_| now >= CONNECTING_DELAY);
+            let peer = self.connecting.first.as_ref().filter(|_| now >= CONNECTING_DELAY);
             if let Some(peer) = peer.filter(|_| !self.stopping && !self.bar.is_hidden()) {
                 self.bar.set_message(progress::connecting_line(peer, now));
             }

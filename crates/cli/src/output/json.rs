@@ -201,6 +201,10 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("size_bytes", limit.size.0)
             .field("reason", limit.reason.as_str()),
         Event::Warning { message } => Line::new("warning").field("message", message.as_str()),
+        Event::Reconnecting { message, pause, left } => Line::new("reconnecting")
+            .field("message", message.as_str())
+            .field("pause_seconds", seconds(*pause))
+            .field("seconds_left", seconds(*left)),
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())
         }

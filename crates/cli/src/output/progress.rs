@@ -133,6 +133,12 @@ pub(super) fn connecting_line(peer: &str, elapsed: Duration) -> String {
     format!("connecting to {peer} … {} s", elapsed.as_secs())
 }
 
+/// Formats the line while a lost session is connected again.
+pub(super) fn reconnecting_line(progress: &Progress, elapsed: Duration) -> String {
+    let (done, total) = (progress.bytes_done, progress.bytes_total);
+    format!("reconnecting … {} s, {done}/{total}", elapsed.as_secs())
+}
+
 /// Formats the progress line, most important first, as a narrow terminal cuts its end.
 pub(super) fn line(progress: &Progress, rates: &Rates, now: Duration, width: usize) -> String {
     let rate = rate_text(rates.now());

@@ -154,6 +154,9 @@ impl Record {
                 self.buffer_limits.push(limit.clone());
             }
             Event::Warning { message } => self.warnings.push(message.clone()),
+            Event::Reconnecting { message, .. } => {
+                self.warnings.push(format!("{message}; reconnected"));
+            }
             Event::FileFailed { path, message, .. } => {
                 self.failed.push((path.clone(), message.clone()));
             }

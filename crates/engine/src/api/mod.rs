@@ -3,5 +3,6 @@
 pub(crate) mod agent;
 pub(crate) mod gather;
 pub(crate) mod probe;
+mod reconnect;
 pub(crate) mod server;
 pub(crate) mod transfer;

@@ -9,6 +9,7 @@ use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::base::sync::lock;
 use crate::model::options::{DaemonOptions, SshOptions};
+use crate::stats::lost_sessions::LostSessions;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_THROUGHPUT_TEST_MS;
 use bankfull_proto::wire::control::Direction;
@@ -123,7 +124,9 @@ impl Probe {
         let collector =
             Collector { next: events, samples: Mutex::default(), route: Mutex::default() };
         let host = self.transfer.options.destination.clone();
-        let summary = self.transfer.run_remote(&host, direction, &collector, cancel, started)?;
+        let lost = LostSessions::default();
+        let session = (started, &lost);
+        let summary = self.transfer.run_remote(&host, direction, &collector, cancel, session)?;
         let samples = collector.samples.into_inner().unwrap_or_default();
         let route = collector.route.into_inner().unwrap_or_default();
         Ok(ProbeResult::new(&samples, summary, self.reverse, route))

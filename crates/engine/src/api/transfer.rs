@@ -1,5 +1,6 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
+use super::reconnect;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
@@ -14,6 +15,7 @@ use crate::routes::client;
 use crate::routes::client::{Request, path_bytes};
 use crate::routes::local;
 use crate::run::context::RunContext;
+use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
@@ -63,6 +65,14 @@ impl Transfer {
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Self {
         self.options.rules.checksum = checksum;
+        self
+    }
+
+    /// Sets for how long a lost session is connected again, after which it resumes. Zero: it ends
+    /// the transfer. Default: [`crate::DEFAULT_RETRY_FOR`].
+    #[must_use]
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.options.retry_for = time;
         self
     }
 
@@ -240,7 +250,14 @@ impl Transfer {
             (Some(remote), _) => (remote.clone(), Direction::Pull),
             (None, _) => return Err(Error::new(ErrorKind::Usage, "no source given")),
         };
-        self.run_remote(&remote.0, remote.1, events, cancel, started)
+        // The sources of a gathering in rounds, or that is merged, depend on each other's sessions.
+        let retry_for = match self.context.is_alone() {
+            true => self.options.retry_for,
+            false => Duration::ZERO,
+        };
+        reconnect::run(retry_for, events, cancel, |events, lost| {
+            self.run_remote(&remote.0, remote.1, events, cancel, (started, lost))
+        })
     }
 
     /// Runs the transfer with a daemon or an agent.
@@ -250,7 +267,7 @@ impl Transfer {
         direction: Direction,
         events: &dyn EventSink,
         cancel: &Cancel,
-        started: Instant,
+        (started, lost): (Instant, &LostSessions),
     ) -> Result<Summary, Error> {
         let remote_paths = match direction {
             _ if self.options.probe.is_some() => Vec::new(),
@@ -278,6 +295,7 @@ impl Transfer {
             token,
             items,
             earlier,
+            lost,
         };
         match remote {
             Location::Daemon { host, port, .. } => {

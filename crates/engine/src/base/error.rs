@@ -95,6 +95,11 @@ impl Error {
         is_own || self.peer_cause == Some(Cause::Cancelled)
     }
 
+    /// True if the peer ended the session because it stops.
+    pub(crate) fn is_end_of_server(&self) -> bool {
+        self.is_from_peer && self.peer_cause == Some(Cause::Cancelled)
+    }
+
     /// Returns the error of a peer that closed the connection before it said anything.
     pub(crate) fn dropped(self) -> Self {
         Self { is_dropped: true, ..self }

@@ -118,6 +118,15 @@ pub enum Event {
         /// One line.
         message: String,
     },
+    /// The session was lost; after a pause, another one resumes the transfer.
+    Reconnecting {
+        /// One line: what happened.
+        message: String,
+        /// Time until the next attempt.
+        pause: Duration,
+        /// Time until the transfer is given up.
+        left: Duration,
+    },
     /// A client has connected to the server.
     ClientConnected {
         /// Address of the client.

@@ -126,6 +126,9 @@ impl<'a> EventLog<'a> {
                 "buffer limit set"
             ),
             Event::Warning { message } => self.log_warning(message),
+            Event::Reconnecting { message, .. } => {
+                self.log_warning(&format!("{message}; reconnecting"));
+            }
             Event::Progress(progress) => *lock(&self.progress) = *progress,
             Event::Sample(_) | Event::ClientConnected { .. } | Event::ClientDone { .. } => {}
         }

@@ -1,5 +1,6 @@
 //! Base: errors, events, cancellation and threads, which every folder above uses.
 
+pub(crate) mod backoff;
 pub(crate) mod barrier;
 pub(crate) mod cancel;
 pub(crate) mod dir_metadata;

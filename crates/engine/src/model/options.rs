@@ -16,6 +16,9 @@ pub const DEFAULT_STREAMS: u32 = 4;
 /// Silence after which the peer is given up. (chosen: common value of rsync's `--timeout`)
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Time for which a lost session is connected again. (chosen: a router restarts within it)
+pub const DEFAULT_RETRY_FOR: Duration = Duration::from_secs(300);
+
 /// Smallest limit of memory for received data that waits for the disk. (chosen: a few chunks; with
 /// less, streams would wait for each other)
 pub const MIN_MEMORY_LIMIT: Bytes = Bytes::mib(1);

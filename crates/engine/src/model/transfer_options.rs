@@ -1,7 +1,8 @@
 //! Options of a transfer, as plain data.
 
 use super::options::{
-    DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions, Transport, Tune,
+    DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions,
+    Transport, Tune,
 };
 use super::overrides::Overrides;
 use crate::base::location::Location;
@@ -21,6 +22,8 @@ pub(crate) struct TransferOptions {
     pub(crate) rules: ReceiverRules,
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
+    /// Time for which a lost session is connected again.
+    pub(crate) retry_for: Duration,
     pub(crate) tune: Tune,
     pub(crate) overrides: Overrides,
     /// Duration of a throughput test, which sends filler instead of files.
@@ -59,6 +62,7 @@ impl TransferOptions {
             rules: ReceiverRules::default(),
             dry_run: false,
             timeout: DEFAULT_TIMEOUT,
+            retry_for: DEFAULT_RETRY_FOR,
             tune: Tune::default(),
             overrides: Overrides::default(),
             probe: None,

@@ -25,6 +25,11 @@ pub(crate) struct RunContext {
 }
 
 impl RunContext {
+    /// True if no other transfer depends on this one's session.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.barrier_party.is_none() && self.merge_handle.is_none()
+    }
+
     /// True if other transfers are to receive at the same time.
     pub(crate) fn has_concurrent_receivers(&self) -> bool {
         let is_many = |count: &Arc<AtomicUsize>| count.load(Ordering::Relaxed) > 1;

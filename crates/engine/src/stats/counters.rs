@@ -15,6 +15,8 @@ pub(crate) struct Counts {
     pub(crate) symlinks_created: AtomicU64,
     pub(crate) special_files_skipped: AtomicU64,
     pub(crate) files_copied: AtomicU64,
+    /// Bytes of the copied files.
+    pub(crate) bytes_copied: AtomicU64,
     pub(crate) bytes_moved: AtomicU64,
     /// Bytes that the data streams have carried, as last sampled.
     pub(crate) bytes_carried: AtomicU64,

@@ -1,6 +1,7 @@
 //! Statistics: counters of files, of stage times and of the transport.
 
 pub(crate) mod counters;
+pub(crate) mod lost_sessions;
 pub(crate) mod quic_stats;
 pub(crate) mod session_stats;
 pub(crate) mod thread_meter;

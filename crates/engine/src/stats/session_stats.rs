@@ -117,6 +117,7 @@ impl<'a> SessionStats<'a> {
     /// Records a file that is in place.
     pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
         add(&self.counts.files_copied, 1);
+        add(&self.counts.bytes_copied, bytes);
         self.file_completed(path, Outcome::Copied, bytes, blake3);
     }
 

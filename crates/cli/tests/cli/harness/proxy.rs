@@ -98,6 +98,11 @@ impl Proxy {
         self.state.is_down.store(false, Ordering::SeqCst);
     }
 
+    /// True if everything is cut.
+    pub(crate) fn is_down(&self) -> bool {
+        self.state.is_down.load(Ordering::SeqCst)
+    }
+
     /// Returns the number of connections cut individually.
     pub(crate) fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::SeqCst)

@@ -24,14 +24,14 @@ const OUTPUT_LIMIT: Duration = Duration::from_secs(10);
 /// Returns `bankfull cp --json`.
 pub(crate) fn cp() -> Command {
     let mut command = command();
-    command.args(["cp", "--json"]);
+    command.args(["cp", "--json", "--retry-for", "0"]);
     command
 }
 
 /// Returns `bankfull gather --json`.
 pub(crate) fn gather() -> Command {
     let mut command = command();
-    command.args(["gather", "--json"]);
+    command.args(["gather", "--json", "--retry-for", "0"]);
     command
 }
 

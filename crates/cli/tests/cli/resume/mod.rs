@@ -3,7 +3,8 @@
 //!
 //! [`kills`] kills either side at random moments, [`network`] breaks connections, [`leftovers`]
 //! interrupts in order or after a power loss, [`damage`] changes what was left, [`quic`] interrupts
-//! copies over QUIC, [`concurrent`] runs concurrent copies. The trees have no holes, which are
+//! copies over QUIC, [`reconnect`] loses sessions of a running command, [`concurrent`] runs
+//! concurrent copies. The trees have no holes, which are
 //! neither sent nor resumed and would distort the sums.
 
 mod concurrent;
@@ -12,6 +13,7 @@ mod kills;
 mod leftovers;
 mod network;
 mod quic;
+mod reconnect;
 
 use crate::harness::{Done, Tree, assert_same, cp, journals, litter};
 use std::fs;

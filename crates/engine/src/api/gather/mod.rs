@@ -127,6 +127,13 @@ impl Gather {
         self
     }
 
+    /// See [`Transfer::retry_for`]; without effect if sources are merged or take turns in rounds.
+    #[must_use]
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.template = self.template.retry_for(time);
+        self
+    }
+
     /// See [`Transfer::trust_journal`].
     #[must_use]
     pub fn trust_journal(mut self, trust_journal: bool) -> Self {

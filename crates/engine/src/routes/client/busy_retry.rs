@@ -1,13 +1,12 @@
 //! Retries of a connection that a busy daemon does not admit yet.
 
+use crate::base::backoff::Backoff;
 use crate::base::error::Error;
 use std::time::{Duration, Instant};
 
-/// First and longest pause before a retry; the pause doubles in between.
-///
-/// Each is shortened at random by up to a half, so that clients do not return together. (chosen:
-/// the daemon keeps a client waiting for 3 s itself)
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+/// First and longest pause before a retry. (chosen: the daemon keeps a client waiting for 3 s
+/// itself)
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 /// Retries after an unknown server has closed connections without a message.
 ///
@@ -17,7 +16,7 @@ const MAX_DROPPED_RETRIES: u32 = 3;
 /// Retries of a connection to a busy daemon.
 pub(super) struct BusyRetry {
     deadline: Instant,
-    pause: Duration,
+    backoff: Backoff,
     retries: u32,
     dropped: u32,
     /// True if the server is known to be a daemon.
@@ -29,7 +28,8 @@ impl BusyRetry {
     pub(super) fn new(timeout: Duration, is_known: bool) -> Self {
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now);
-        Self { deadline, pause: BACKOFF.0, retries: 0, dropped: 0, is_known }
+        let backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        Self { deadline, backoff, retries: 0, dropped: 0, is_known }
     }
 
     /// True before the first retry.
@@ -47,15 +47,9 @@ impl BusyRetry {
 
     /// Returns the time to wait before the next attempt.
     pub(super) fn next_pause(&mut self) -> Duration {
-        let pause = self.pause;
         self.retries += 1;
-        self.pause = (pause * 2).min(BACKOFF.1);
-        let mut random = [0; 4];
-        // Without random bytes, clients may return together.
-        let _ = bankfull_sys::random(&mut random);
-        let share = f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX);
         let left = self.deadline.saturating_duration_since(Instant::now());
-        pause.mul_f64(1.0 - share / 2.0).min(left)
+        self.backoff.next_pause().min(left)
     }
 }
 
@@ -80,7 +74,7 @@ mod tests {
         for _ in 0..100 {
             assert!(retry.is_allowed(&busy()));
             let pause = retry.next_pause();
-            assert!((BACKOFF.0 / 2..=BACKOFF.1).contains(&pause), "{pause:?}");
+            assert!((PAUSES.0 / 2..=PAUSES.1).contains(&pause), "{pause:?}");
         }
         assert!(!retry.is_first());
         assert!(!BusyRetry::new(Duration::ZERO, true).is_allowed(&busy()));
@@ -96,12 +90,5 @@ mod tests {
         let mut known = BusyRetry::new(Duration::from_secs(60), true);
         assert!((0..100).all(|_| known.is_allowed(&dropped())));
         assert!(!retry.is_allowed(&Error::new(ErrorKind::Network, "unreachable")));
-    }
-
-    #[test]
-    fn pauses_differ_among_clients() {
-        let pause = || BusyRetry::new(Duration::from_secs(60), false).next_pause();
-        let first = pause();
-        assert!((0..20).any(|_| pause() != first));
     }
 }

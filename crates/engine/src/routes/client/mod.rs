@@ -23,6 +23,7 @@ use crate::run::driver::{
 };
 use crate::run::streams::{Connect, StreamSource};
 use crate::session::Session;
+use crate::stats::lost_sessions::{LostSessions, SessionTotals};
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::DataStream;
@@ -84,6 +85,8 @@ pub(crate) struct Request<'t> {
     pub(crate) items: Vec<SourceItem>,
     /// Measurements of the path by earlier copies; empty if the user has set the parameters.
     pub(crate) earlier: PathMetrics,
+    /// Totals of the sessions that this transfer has lost.
+    pub(crate) lost: &'t LostSessions,
 }
 
 impl Peer {
@@ -283,6 +286,9 @@ fn run_handshaken(
         ControlChannel { reader: peer.reader, output: peer.output, outbox, close: peer.close };
     let streams = StreamSource::Connect { connector: Arc::new(connector), count, ready };
     let result = runner.run(channel, task, streams);
+    if result.is_err() {
+        request.lost.add(&SessionTotals::of(&stats.counts));
+    }
     let path = (rtt, runner.session.streams.mss());
     let observer = stats.path_observer();
     request.record_path(observer.metrics(), path, &result, observer.is_queued());
@@ -519,6 +525,8 @@ impl Request<'_> {
             max_streams: options.max_streams(),
             credit: self.may_use_credit().then_some(true),
             trust_journal: options.rules.trust_journal.then_some(true),
+            // A merged session gets its answers only after everything is announced.
+            max_outstanding_files: self.context.merge_handle.as_ref().map(|_| u32::MAX),
             ..Open::default()
         };
         options.overrides.write_to(&mut open);
