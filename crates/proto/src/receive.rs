@@ -72,11 +72,18 @@ impl Blocks {
 }
 
 /// Ledger of the receiver.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReceiveLedger {
     last_id: u64,
     outstanding: HashMap<u64, File>,
-    given_up: HashSet<u64>,
+    /// Numbers of files, as runs: many may fail one after the other.
+    given_up: BlockSet,
+}
+
+impl Default for ReceiveLedger {
+    fn default() -> Self {
+        Self { last_id: 0, outstanding: HashMap::new(), given_up: BlockSet::new(u64::MAX) }
+    }
 }
 
 impl ReceiveLedger {
@@ -144,7 +151,7 @@ impl ReceiveLedger {
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadBlock`], [`WireError::DuplicateBlock`].
     pub fn claim_block(&mut self, id: u64, offset: u64, len: u32) -> Result<Claim, WireError> {
-        if self.given_up.contains(&id) {
+        if self.given_up.contains(id) {
             return Ok(Claim::Ignore);
         }
         let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else {
@@ -164,7 +171,7 @@ impl ReceiveLedger {
     /// [`WireError::BadFileId`], [`WireError::BadBlock`] for a length other than announced,
     /// [`WireError::DuplicateBlock`].
     pub fn claim_packed(&mut self, id: u64, len: u64) -> Result<Claim, WireError> {
-        if self.given_up.contains(&id) {
+        if self.given_up.contains(id) {
             return Ok(Claim::Ignore);
         }
         match self.outstanding.get_mut(&id) {
@@ -238,7 +245,7 @@ impl ReceiveLedger {
     /// [`WireError::BadFileId`], [`WireError::BadRun`], [`WireError::DuplicateBlock`] for a claimed
     /// block.
     pub fn on_holes(&mut self, holes: &FileRuns) -> Result<Vec<Run>, WireError> {
-        if self.given_up.contains(&holes.file) {
+        if self.given_up.contains(holes.file) {
             return Ok(Vec::new());
         }
         let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&holes.file) else {
@@ -275,7 +282,7 @@ impl ReceiveLedger {
         id: u64,
         remote: Option<FileHash>,
     ) -> Result<DigestOutcome, WireError> {
-        if self.given_up.contains(&id) {
+        if self.given_up.contains(id) {
             return Ok(DigestOutcome::Ignored);
         }
         let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else {
@@ -297,7 +304,7 @@ impl ReceiveLedger {
         id: u64,
         remote: Option<FileHash>,
     ) -> Result<DigestOutcome, WireError> {
-        if self.given_up.contains(&id) {
+        if self.given_up.contains(id) {
             return Ok(DigestOutcome::Ignored);
         }
         let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else {
@@ -357,6 +364,12 @@ impl ReceiveLedger {
     pub fn give_up(&mut self, id: u64) {
         self.outstanding.remove(&id);
         self.given_up.insert(id);
+    }
+
+    /// Returns the number of outstanding files.
+    #[must_use]
+    pub fn outstanding_files(&self) -> usize {
+        self.outstanding.len()
     }
 
     /// Iterates over the numbers of the outstanding files.

@@ -46,6 +46,33 @@ pub struct Dir {
     fd: OwnedFd,
 }
 
+/// Reader of a directory's entries.
+#[derive(Debug)]
+pub struct EntryReader(rustix::fs::Dir);
+
+impl EntryReader {
+    /// Returns the next entries, at most `max`, without `.` and `..`; fewer only at the end.
+    ///
+    /// # Errors
+    ///
+    /// The first error of reading.
+    pub fn next_chunk(&mut self, max: usize) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        while entries.len() < max {
+            let Some(entry) = self.0.next() else { break };
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                entries.push(Entry {
+                    name: OsStr::from_bytes(name).to_owned(),
+                    kind: FileKind::from_entry_type(entry.file_type()),
+                });
+            }
+        }
+        Ok(entries)
+    }
+}
+
 impl Dir {
     /// Opens the directory at `path`, following symbolic links, as it is the user's own path.
     ///
@@ -267,19 +294,16 @@ impl Dir {
     ///
     /// The first error of opening or reading; a partial list is never returned.
     pub fn entries(&self) -> io::Result<Vec<Entry>> {
-        let fresh = self.open_self()?;
-        let mut entries = Vec::new();
-        for entry in rustix::fs::Dir::new(fresh)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                entries.push(Entry {
-                    name: OsStr::from_bytes(name).to_owned(),
-                    kind: FileKind::from_entry_type(entry.file_type()),
-                });
-            }
-        }
-        Ok(entries)
+        self.read_entries()?.next_chunk(usize::MAX)
+    }
+
+    /// Returns a reader of the entries, for directories that may be large.
+    ///
+    /// # Errors
+    ///
+    /// Any error of opening.
+    pub fn read_entries(&self) -> io::Result<EntryReader> {
+        Ok(EntryReader(rustix::fs::Dir::new(self.open_self()?)?))
     }
 
     /// Returns the bytes available to an unprivileged user on the filesystem of this directory.

@@ -44,7 +44,7 @@ pub use datagram::{
     Datagram, enable_arrival_timestamps, enable_error_queue, enable_udp_gro,
     next_rejected_destination, path_mtu, receive_datagram, send_gso, set_udp_gso_size,
 };
-pub use dir::{Dir, Entry};
+pub use dir::{Dir, Entry, EntryReader};
 pub use direct::{DirectAlign, cached_bytes, open_direct};
 pub use disk::is_rotational;
 pub use file::{

@@ -440,7 +440,9 @@ impl SessionManager {
         match open.direction {
             Direction::Pull => {
                 session.send.credit = uses_credit.then(Arc::default);
-                session.send.max_outstanding_files = open.max_outstanding_files;
+                if let Some(limit) = open.max_outstanding_files {
+                    session.send.max_outstanding_files = limit;
+                }
             }
             Direction::Push => {
                 let takes_part = is_autotuned && open.throughput_test_ms.is_none();

@@ -9,12 +9,12 @@ use crate::transport::credit::{CreditTable, StreamCredit};
 use crate::transport::data_stream::DataStream;
 use crate::transport::socket::BurstLimit;
 use crate::transport::start_stagger::StartStagger;
+use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::wire::control::Credit;
 use bankfull_sys::Pipe;
 use std::sync::Arc;
 
 /// Limits of the data streams on the sending side.
-#[derive(Default)]
 pub(crate) struct SendSetup {
     /// Rate limit of the data streams.
     throttle: Option<Arc<Throttle>>,
@@ -24,14 +24,26 @@ pub(crate) struct SendSetup {
     pub(crate) start_stagger: Option<StartStagger>,
     /// Credit of each stream, if the receiver grants any.
     pub(crate) credit: Option<Arc<CreditTable>>,
-    /// Limit of announced files without a final outcome, if the receiver has set one.
-    pub(crate) max_outstanding_files: Option<u32>,
+    /// Limit of announced files and symlinks without a final outcome.
+    pub(crate) max_outstanding_files: u32,
+}
+
+impl Default for SendSetup {
+    fn default() -> Self {
+        Self::new(None)
+    }
 }
 
 impl SendSetup {
     /// Returns a setup with this rate limit.
     pub(crate) fn new(throttle: Option<Arc<Throttle>>) -> Self {
-        Self { throttle, ..Self::default() }
+        Self {
+            throttle,
+            burst_limit: Arc::default(),
+            start_stagger: None,
+            credit: None,
+            max_outstanding_files: MAX_OUTSTANDING_FILES,
+        }
     }
 
     /// Returns the rate limit that sending streams wait for.

@@ -51,7 +51,7 @@ impl Scene {
     }
 
     /// Connects a client that sends the contents of a directory into the root.
-    fn pushing_contents(&self) -> Peer {
+    pub(super) fn pushing_contents(&self) -> Peer {
         let mut peer = Peer::welcomed(self.daemon.port);
         let contents = Source { name: Vec::new(), is_dir: true, contents: true };
         peer.send(&open_push_of(vec![contents], false));

@@ -1,7 +1,8 @@
 //! Outstanding files: a daemon announces no more of them at a time than its client allows.
 
-use super::super::harness::{Peer, write_file};
+use super::super::harness::{Peer, below, write_file};
 use super::clients::Scene;
+use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::wire::control::{
     Cause, Direction, Entry, EntryKind, Failed, Failure, Message, Open, PathBytes, Verdict, Want,
 };
@@ -107,4 +108,43 @@ fn client_gone_with_outstanding_files_blocks_no_other() {
     drop(peer);
     let mut other = asking(&scene, Some(4));
     assert_eq!(complete_all(&mut other, 4), 4);
+}
+
+/// Files that a client announces at a time.
+const ANNOUNCED_AT_ONCE: u64 = 1000;
+
+#[test]
+fn client_that_completes_no_file_is_refused() {
+    let scene = Scene::new(&[]);
+    let mut peer = scene.pushing_contents();
+    // A new directory, whose files are not looked for.
+    let dir = Entry { kind: EntryKind::Dir, ..below(2, b"new", 0) };
+    peer.send(&Message::Entries(vec![dir]));
+    let mut next = 3;
+    let failure = loop {
+        let ids = next..next + ANNOUNCED_AT_ONCE;
+        next = ids.end;
+        let file = |id: u64| Entry { parent: 2, ..below(id, format!("f{id}").as_bytes(), 1) };
+        peer.send(&Message::Entries(ids.map(file).collect()));
+        let mut answered = 0;
+        let refused = loop {
+            match peer.receive() {
+                Some(Message::Wants(wants)) => answered += wants.len() as u64,
+                Some(Message::Error(failure)) => break Some(failure),
+                None => panic!("closed without a reason"),
+                _ => {}
+            }
+            if answered == ANNOUNCED_AT_ONCE {
+                break None;
+            }
+        };
+        if let Some(failure) = refused {
+            break failure;
+        }
+        assert!(next < 4 * u64::from(MAX_OUTSTANDING_FILES), "{next} files are not too many");
+    };
+    assert!(next > u64::from(MAX_OUTSTANDING_FILES), "refused after {next} files");
+    assert_eq!(failure.cause(), Cause::Protocol);
+    assert!(failure.text.contains("announced and not completed"), "{}", failure.text);
+    scene.check();
 }

@@ -16,7 +16,7 @@ use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
-use bankfull_proto::limits::MAX_RUNS;
+use bankfull_proto::limits::{MAX_OUTSTANDING_FILES, MAX_RUNS};
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
@@ -34,6 +34,9 @@ use std::time::Duration;
 
 /// Maximum number of wants in a message: each may carry a reason of up to 4 KiB, a frame 1 MiB.
 const MAX_WANTS_PER_MESSAGE: usize = 128;
+
+/// Outstanding files beyond which a sender is at fault: retried files need not wait.
+const MAX_UNSETTLED_FILES: usize = 2 * MAX_OUTSTANDING_FILES as usize;
 
 /// Interval of checks for held files. (chosen: as for the end of the session)
 const HELD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -88,12 +91,26 @@ impl WantDecider<'_> {
     pub(crate) fn on_announcement(&self, message: Message) -> Result<(), Error> {
         if let Message::Entries(entries) = &message {
             entries.iter().try_for_each(|entry| check_root_entry(entry, &self.sources))?;
+            self.check_outstanding()?;
         }
         match (message, &self.merge) {
             (message, Some(merge)) => merge.enqueue(message),
             (Message::Entries(entries), None) => self.on_entries(entries)?,
             (Message::EntriesEnd(totals), None) => self.on_entries_end(&totals),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks that the sender has waited for files to be completed.
+    ///
+    /// A merged session is answered only after everything was announced.
+    fn check_outstanding(&self) -> Result<(), Error> {
+        let held = lock(&self.held.files).len();
+        let outstanding = self.registry.ledger().outstanding_files() + held;
+        if self.merge.is_none() && outstanding > MAX_UNSETTLED_FILES {
+            let what = "the number of files that are announced and not completed";
+            return Err(WireError::OverLimit { what, max: MAX_UNSETTLED_FILES }.into());
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
-use bankfull_sys::{Dir, FileKind, Stat};
+use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,12 +21,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-struct PendingDir {
-    parent: Arc<Dir>,
-    name: OsString,
+/// Entries of a directory that are listed, sorted and announced at a time: a larger one is never
+/// in memory as a whole. (chosen: far more than usual directories have)
+const MAX_LISTED_ENTRIES: usize = 16 << 10;
+
+/// Directory on the path from a source to what is being walked.
+struct WalkedDir {
+    dir: Arc<Dir>,
     id: u64,
     path: PathBuf,
     depth: usize,
+    /// Reader of further entries; `None` once all are listed.
+    unlisted: Option<EntryReader>,
+    /// Subdirectories to walk before further entries are listed, the next one last.
+    subdirs: Vec<(OsString, u64)>,
 }
 
 /// Walk of the sources.
@@ -60,9 +68,8 @@ impl<'s, 'a> Walk<'s, 'a> {
     /// Waits while the outbox is full or too many files are outstanding; false after a stop.
     fn wait_for_room(&self) -> bool {
         self.sender.outbox.wait_for_room();
-        if let Some(limit) = self.sender.session.send.max_outstanding_files {
-            self.wait_for_outstanding_below(limit.max(1) as usize);
-        }
+        let limit = self.sender.session.send.max_outstanding_files;
+        self.wait_for_outstanding_below(limit.max(1) as usize);
         !self.sender.session.is_stopped()
     }
 
@@ -105,69 +112,89 @@ impl<'s, 'a> Walk<'s, 'a> {
         let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
         let mut stack = Vec::new();
-        self.walk_dir(&dir, id, &item.operand, 0, &mut stack);
-        while let Some(next) = stack.pop() {
+        stack.extend(self.enter_dir(dir, id, item.operand.clone(), 0));
+        while let Some(at) = stack.last_mut() {
             if !self.wait_for_room() {
                 return;
             }
-            match next.parent.open_child_dir(&next.name) {
-                Ok(dir) => {
-                    self.walk_dir(&Arc::new(dir), next.id, &next.path, next.depth, &mut stack);
+            if let Some((name, id)) = at.subdirs.pop() {
+                let path = join_path(&at.path, &name);
+                match at.dir.open_child_dir(&name).map(Arc::new) {
+                    Ok(dir) => {
+                        let depth = at.depth + 1;
+                        stack.extend(self.enter_dir(dir, id, path, depth));
+                    }
+                    Err(e) => self.report_error(path, &e),
                 }
-                Err(e) => self.report_error(next.path, &e),
+            } else if !self.list(at) {
+                stack.pop();
             }
         }
     }
 
-    /// Announces the entries of a directory; its subdirectories go on the stack.
-    fn walk_dir(
-        &self,
-        dir: &Arc<Dir>,
-        id: u64,
-        path: &Path,
-        depth: usize,
-        stack: &mut Vec<PendingDir>,
-    ) {
+    /// Opens a directory for its listing; `None`, with a report, if that fails.
+    fn enter_dir(&self, dir: Arc<Dir>, id: u64, path: PathBuf, depth: usize) -> Option<WalkedDir> {
         if depth >= MAX_DIRECTORY_DEPTH {
             let text =
                 format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
-            return self.report_failure(path.to_owned(), Failure::new(Cause::Usage, text));
+            self.report_failure(path, Failure::new(Cause::Usage, text));
+            return None;
         }
-        let mut entries = match dir.entries() {
+        match dir.read_entries() {
+            Ok(unlisted) => {
+                let subdirs = Vec::new();
+                Some(WalkedDir { dir, id, path, depth, unlisted: Some(unlisted), subdirs })
+            }
+            Err(e) => {
+                self.report_error(path, &e);
+                None
+            }
+        }
+    }
+
+    /// Announces the next entries of a directory; false if there are no more.
+    fn list(&self, at: &mut WalkedDir) -> bool {
+        let Some(unlisted) = &mut at.unlisted else { return false };
+        let mut entries = match unlisted.next_chunk(MAX_LISTED_ENTRIES) {
             Ok(entries) => entries,
-            Err(e) => return self.report_error(path.to_owned(), &e),
+            Err(e) => {
+                self.report_error(at.path.clone(), &e);
+                return false;
+            }
         };
+        if entries.len() < MAX_LISTED_ENTRIES {
+            // Closed early: descriptors are few.
+            at.unlisted = None;
+        }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let first_child = stack.len();
         for entry in entries {
             if !self.wait_for_room() {
-                return;
+                return false;
             }
-            if part_names::is_part_name(entry.name.as_bytes()) {
-                let shown = join_path(path, &entry.name);
-                self.report_skipped(shown, "temporary file of an interrupted copy");
-                continue;
-            }
-            match dir.stat(&entry.name) {
-                Ok(stat) if stat.kind == FileKind::Dir => {
-                    let Some(child) = self.announce_dir(id, &entry.name, &stat) else { return };
-                    self.sender.files.dirs.insert(child, id, &entry.name);
-                    stack.push(PendingDir {
-                        parent: Arc::clone(dir),
-                        path: join_path(path, &entry.name),
-                        name: entry.name,
-                        id: child,
-                        depth: depth + 1,
-                    });
-                }
-                Ok(stat) => self.announce_leaf(dir, id, id, &entry.name, &stat),
-                // Removed between listing and stat: never part of the copy.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => self.report_error(join_path(path, &entry.name), &e),
-            }
+            self.announce_entry(at, entry.name);
         }
-        // The first child is walked first.
-        stack[first_child..].reverse();
+        // The first one is walked first.
+        at.subdirs.reverse();
+        true
+    }
+
+    /// Announces an entry of a directory.
+    fn announce_entry(&self, at: &mut WalkedDir, name: OsString) {
+        if part_names::is_part_name(name.as_bytes()) {
+            let shown = join_path(&at.path, &name);
+            return self.report_skipped(shown, "temporary file of an interrupted copy");
+        }
+        match at.dir.stat(&name) {
+            Ok(stat) if stat.kind == FileKind::Dir => {
+                let Some(child) = self.announce_dir(at.id, &name, &stat) else { return };
+                self.sender.files.dirs.insert(child, at.id, &name);
+                at.subdirs.push((name, child));
+            }
+            Ok(stat) => self.announce_leaf(&at.dir, at.id, at.id, &name, &stat),
+            // Removed between listing and stat: never part of the copy.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => self.report_error(join_path(&at.path, &name), &e),
+        }
     }
 
     fn announce_dir(&self, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
