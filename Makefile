@@ -37,9 +37,10 @@ test: check ## The checks and every test
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory java
 
-campaign: test ## Longer checks: measurements, 24 interruptions, and the command's tests over a path
+campaign: test ## Longer checks: measurements, 24 kills, 2000 injected faults, and the command's tests over a path
 	cargo test --locked --workspace --test lab -- --ignored --skip thirty_two
 	cargo test --locked --workspace --test lab -- --ignored thirty_two
+	BANKFULL_INJECTIONS=2000 cargo test --locked --workspace --test cli injection
 	BANKFULL_KILLS=24 cargo test --locked --workspace --test cli kills
 	scripts/over-path
 

@@ -1,0 +1,161 @@
+//! System calls of the writer that fail, or at which it is killed, injected by strace(1): a name
+//! never shows a damaged file, and the next run completes the copy.
+//!
+//! `BANKFULL_INJECTIONS` sets their number, `BANKFULL_SEED` replays one of them, and
+//! `BANKFULL_INJECTED` names another program than the one under test, such as an optimised one.
+
+use super::super::harness::{Daemon, Done, Rng, Scratch, Tree, assert_same, cp, litter, run};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Default number of injections.
+const INJECTIONS: u64 = 200;
+
+/// Threads that inject at the same time.
+const THREADS: usize = 4;
+
+const MIB: u64 = 1 << 20;
+
+/// System calls of the receiving side, and how many of each a run has at least.
+const CALLS: [(&str, u64); 11] = [
+    ("pwrite64", 20),
+    ("write", 8),
+    ("ftruncate", 2),
+    ("renameat", 4),
+    ("unlinkat", 12),
+    ("openat", 24),
+    ("utimensat", 5),
+    ("fchmod", 5),
+    ("newfstatat", 12),
+    ("fstat", 10),
+    ("syncfs", 1),
+];
+
+/// What happens instead of the call, or at its entry.
+const FAULTS: [&str; 5] =
+    ["error=ENOSPC", "error=EIO", "error=EINTR", "error=EMFILE", "signal=KILL"];
+
+/// A tree at a daemon, of a large file, one of a few blocks, and small ones.
+struct Scene {
+    tree: Tree,
+    daemon: Daemon,
+    /// Injections that changed the outcome of their copy.
+    effective: AtomicU64,
+}
+
+impl Scene {
+    /// Returns a command that pulls the tree, or copies it within the host.
+    fn copy(&self, is_local: bool, into: &Path) -> Command {
+        let mut command = if is_local { cp() } else { self.daemon.cp() };
+        match is_local {
+            true => command.arg(&self.tree.path),
+            false => command.arg(self.daemon.url("bulk")),
+        };
+        command.arg(into);
+        command
+    }
+
+    /// Runs a copy with one injection; it may end in any way but a panic.
+    fn inject(&self, is_local: bool, into: &Path, rng: &mut Rng) -> String {
+        let (call, count) = CALLS[rng.below(CALLS.len() as u64) as usize];
+        let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];
+        let injection = format!("inject={call}:{fault}:when={}", 1 + rng.below(count));
+        let copy = self.copy(is_local, into);
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+        command.args(["-e", &injection]);
+        let program = std::env::var_os("BANKFULL_INJECTED");
+        command.arg(program.unwrap_or_else(|| copy.get_program().to_owned()));
+        command.args(copy.get_args());
+        for (name, value) in copy.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let done = run(&mut command);
+        assert!(!done.err.contains("panicked"), "{injection}\n{}", done.err);
+        match done.code {
+            Some(0) => assert_same(&self.tree.path, &into.join("bulk")),
+            _ => drop(self.effective.fetch_add(1, Ordering::Relaxed)),
+        }
+        injection
+    }
+
+    /// Injects one or two faults into the copies to a destination, then lets a copy complete.
+    fn run(&self, seed: u64) {
+        let (mut rng, scratch) = (Rng::new(seed), Scratch::bulk());
+        let into = scratch.dir("in");
+        let is_local = rng.below(4) == 0;
+        let mut injected = vec![self.inject(is_local, &into, &mut rng)];
+        check_names(&self.tree.path, &into.join("bulk"), &injected);
+        if rng.below(2) == 0 {
+            injected.push(self.inject(is_local, &into, &mut rng));
+            check_names(&self.tree.path, &into.join("bulk"), &injected);
+        }
+        let done: Done = run(&mut self.copy(is_local, &into));
+        assert_eq!(done.code, Some(0), "BANKFULL_SEED={seed}: {injected:?}\n{}", done.err);
+        assert_same(&self.tree.path, &into.join("bulk"));
+        let left = litter(&into);
+        assert!(left.is_empty(), "BANKFULL_SEED={seed}: {injected:?}: {left:?}");
+    }
+}
+
+/// Checks that each name in a directory shows the whole content of the source.
+fn check_names(source: &Path, copied_to: &Path, injected: &[String]) {
+    for entry in fs::read_dir(copied_to).into_iter().flatten().map(Result::unwrap) {
+        let (path, original) = (entry.path(), source.join(entry.file_name()));
+        if entry.file_name().as_encoded_bytes().starts_with(b".bankfull-") {
+            continue;
+        }
+        if entry.file_type().unwrap().is_dir() {
+            check_names(&original, &path, injected);
+        } else {
+            let is_whole = fs::read(&path).unwrap() == fs::read(&original).unwrap();
+            assert!(is_whole, "{injected:?}: {} is damaged", path.display());
+        }
+    }
+}
+
+/// True if strace may trace here.
+fn can_trace() -> bool {
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = traced.status();
+    status.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn injected_faults_never_damage_a_name() {
+    if !can_trace() {
+        eprintln!("skipped: strace is missing, or may not trace here");
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let tree = Tree::bulk(&[3 * MIB + 5, MIB], 12);
+    let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
+    let scene = Scene { tree, daemon, effective: AtomicU64::new(0) };
+    if let Some(seed) = number("BANKFULL_SEED") {
+        return scene.run(seed);
+    }
+    let count = number("BANKFULL_INJECTIONS").unwrap_or(INJECTIONS);
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= count {
+                        return;
+                    }
+                    scene.run(seed);
+                }
+            });
+        }
+    });
+    let effective = scene.effective.into_inner();
+    println!("{effective} injections changed the outcome of their copy");
+    assert!(effective * 4 >= count, "only {effective} of {count}: the calls are not made any more");
+}
