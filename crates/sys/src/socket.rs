@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use libc::tcp_info as RawInfo;
@@ -196,8 +196,16 @@ pub fn grow_receive_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits the receive window of a connection to `bytes`. On a listening socket, limits that of
-/// accepted connections.
+/// Divisor of the receive buffer: the part that may be in use when a window is clamped.
+///
+/// From Linux 5.15 to the fix of commit 58d3aade20cd, a clamp at a window of 0 closes it for ever:
+/// `tcp_set_window_clamp` limits the threshold of the window to the one last advertised. The window
+/// is 0 when the buffer is full, and half of it is not filled between the look and the call.
+const CLAMPABLE_BUFFER_DIVISOR: u32 = 2;
+
+/// Limits the receive window of a connection, or of a listener's, to `bytes`.
+///
+/// False, and nothing done, if so much data is unread that the window may be closed.
 ///
 /// The kernel has a minimum of about 1 kB, and raises the clamp by itself while data flows: call
 /// this repeatedly to keep it. The value is read first, and set only if it differs. A window that
@@ -206,11 +214,40 @@ pub fn grow_receive_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
 /// # Errors
 ///
 /// Any error of `setsockopt`, as for a socket that is not TCP.
-pub fn set_window_clamp(s: impl AsFd, bytes: u32) -> io::Result<()> {
+pub fn set_window_clamp(s: impl AsFd, bytes: u32) -> io::Result<bool> {
     let most = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let s = s.as_fd();
     let is_held = get_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)? == most;
-    if is_held { Ok(()) } else { set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most) }
+    if is_held {
+        return Ok(true);
+    }
+    let (used, limit) = receive_memory(s)?;
+    if used > limit / CLAMPABLE_BUFFER_DIVISOR {
+        return Ok(false);
+    }
+    set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most).map(|()| true)
+}
+
+/// Returns the memory of a socket's unread data, and its limit.
+fn receive_memory(s: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    // `rmem_alloc` and `rcvbuf` are the first two. (linux/sock_diag.h, SK_MEMINFO_*)
+    let mut memory = [0u32; 2];
+    let mut len = size_of_val(&memory) as libc::socklen_t;
+    // SAFETY: the descriptor is open while `s` is borrowed; the kernel writes at most `len` bytes
+    // to `memory`, which has that many, and the new length to `len`; both outlive the call.
+    let outcome = unsafe {
+        libc::getsockopt(
+            s.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            memory.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((memory[0], memory[1]))
 }
 
 /// Sets a receive buffer for a window of `bytes`, beyond `net.core.rmem_max` and

@@ -283,18 +283,18 @@ pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()>
     bankfull_sys::set_user_timeout(socket, timeout)
 }
 
-/// Clamps a stream's receive window.
-pub(crate) fn clamp_window(socket: &Socket, share: Bytes) {
-    clamp_window_for(socket, share, socket.tcp_info().map_or(0, |info| info.snd_mss));
+/// Clamps a stream's receive window; false if it has to be tried again.
+pub(crate) fn clamp_window(socket: &Socket, share: Bytes) -> bool {
+    clamp_window_for(socket, share, socket.tcp_info().map_or(0, |info| info.snd_mss))
 }
 
-/// Clamps a stream's receive window, to two segments at least.
+/// Clamps a stream's receive window, to two segments at least; false if it has to be tried again.
 ///
 /// Segments may be larger than those of Ethernet.
-pub(crate) fn clamp_window_for(socket: &Socket, share: Bytes, segment: u32) {
-    let Socket::Tcp(tcp) = socket else { return };
+pub(crate) fn clamp_window_for(socket: &Socket, share: Bytes, segment: u32) -> bool {
+    let Socket::Tcp(tcp) = socket else { return true };
     let min = 2 * u64::from(segment);
     let window = u32::try_from(share.0.max(min)).unwrap_or(u32::MAX);
     // If the kernel cannot clamp it, pacing alone limits the stream.
-    let _ = bankfull_sys::set_window_clamp(tcp, window);
+    bankfull_sys::set_window_clamp(tcp, window).unwrap_or(true)
 }

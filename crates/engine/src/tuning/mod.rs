@@ -96,7 +96,9 @@ fn available_cpus() -> u32 {
 /// The clamp is repeated at each sample because the kernel raises windows by itself.
 pub(crate) fn clamp_windows(session: &Session, over: &Latch) {
     while let Some(share) = session.window_share() {
-        session.for_each_stream(|_, socket| clamp_window(socket, share));
+        session.for_each_stream(|_, socket| {
+            clamp_window(socket, share);
+        });
         if over.wait(SAMPLE_INTERVAL) {
             return;
         }

@@ -68,6 +68,32 @@ fn tcp_info_counts_every_byte_at_both_ends() {
 }
 
 #[test]
+fn window_is_not_clamped_while_much_is_unread() {
+    let (local, mut peer) = connected();
+    local.set_nonblocking(true).unwrap();
+    let clamp =
+        |peer: &TcpStream| get_int(peer, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).unwrap();
+    assert!(set_window_clamp(&peer, 300_000).unwrap());
+    // Until the window is closed.
+    let mut sent = 0;
+    let mut is_full = || loop {
+        match (&local).write(&[7; 64 << 10]) {
+            Ok(n) => sent += n,
+            Err(_) => return tcp_info(&local).unwrap().snd_wnd == Some(0),
+        }
+    };
+    wait_until("the window is closed", &mut is_full);
+    // The kernel lowers it by itself then.
+    let before = clamp(&peer);
+    assert!(!set_window_clamp(&peer, 20_000).unwrap());
+    assert_eq!(clamp(&peer), before);
+    let mut buffer = vec![0; sent];
+    peer.read_exact(&mut buffer).unwrap();
+    assert!(set_window_clamp(&peer, 20_000).unwrap());
+    assert_eq!(clamp(&peer), 20_000);
+}
+
+#[test]
 fn eor_sends_are_not_coalesced() {
     let arrived = |send: fn(&TcpStream)| {
         let (local, mut peer) = connected();

@@ -1,5 +1,6 @@
-//! System calls of the writer that fail, or at which it is killed, injected by strace(1): a name
-//! never shows a damaged file, and the next run completes the copy.
+//! Failures of the writer's system calls and kills at them, injected by strace(1).
+//!
+//! A name never shows a damaged file, and the next run completes the copy.
 //!
 //! `BANKFULL_INJECTIONS` sets their number, `BANKFULL_SEED` replays one of them, and
 //! `BANKFULL_INJECTED` names another program than the one under test, such as an optimised one.
@@ -18,7 +19,7 @@ const THREADS: usize = 4;
 
 const MIB: u64 = 1 << 20;
 
-/// System calls of the receiving side, and how many of each a run has at least.
+/// System calls of the receiving side, with about the number of each in a run.
 const CALLS: [(&str, u64); 11] = [
     ("pwrite64", 20),
     ("write", 8),
@@ -33,11 +34,11 @@ const CALLS: [(&str, u64); 11] = [
     ("syncfs", 1),
 ];
 
-/// What happens instead of the call, or at its entry.
+/// Errors in place of the call, or a signal at its entry.
 const FAULTS: [&str; 5] =
     ["error=ENOSPC", "error=EIO", "error=EINTR", "error=EMFILE", "signal=KILL"];
 
-/// A tree at a daemon, of a large file, one of a few blocks, and small ones.
+/// A tree at a daemon: files of several blocks, of one, and small ones.
 struct Scene {
     tree: Tree,
     daemon: Daemon,
@@ -84,7 +85,7 @@ impl Scene {
         injection
     }
 
-    /// Injects one or two faults into the copies to a destination, then lets a copy complete.
+    /// Injects one or two faults into copies; then lets a copy complete.
     fn run(&self, seed: u64) {
         let (mut rng, scratch) = (Rng::new(seed), Scratch::bulk());
         let into = scratch.dir("in");

@@ -5,8 +5,9 @@
 //! copied. [`trust`]: tokens, fingerprints, limits. [`foreign_peers`]: peers that do not speak
 //! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`crowds`]: many clients
 //! and strangers. [`digests`]: file digests. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C
-//! before a session. [`injection`]: system calls that fail, and kills at them. [`outstanding`]: limits of outstanding files. [`threads`]: thread shortage.
-//! Interruptions of a running copy are in `resume`.
+//! before a session. [`outstanding`]: limits of outstanding files. [`threads`]: thread shortage.
+//! [`injection`]: system calls that fail, and kills at them. Interruptions of a running copy are in
+//! `resume`.
 
 mod clients;
 mod credit;

@@ -58,6 +58,7 @@ impl WindowActuator {
             return;
         }
         self.is_unclamped = is_unclamped;
+        let mut is_done = true;
         let mss = u32::try_from(mss.0).unwrap_or(u32::MAX);
         let (shares, buffers) = (&self.shares, &mut self.buffers);
         session.for_each_stream(|number, socket| {
@@ -66,7 +67,8 @@ impl WindowActuator {
                 stream_window = shares.window(number, window);
                 buffers.ensure(number, socket, stream_window);
             }
-            clamp_window_for(socket, stream_window, mss);
+            is_done &= clamp_window_for(socket, stream_window, mss);
         });
+        self.is_unclamped &= is_done;
     }
 }
