@@ -226,6 +226,9 @@ pub(crate) fn os_message(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return "closed by the peer".to_owned();
     }
+    if error.kind() == io::ErrorKind::CrossesDevices {
+        return "it leads out of the directory, or to another file system".to_owned();
+    }
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => lowercase_first(&text[..end]),

@@ -83,6 +83,11 @@ impl Location {
             Some((user, host)) => (Some(user.to_owned()), host),
             None => (None, login),
         };
+        // The brackets are around the address, or around the login, as scp takes them both.
+        let user = user.map(|user| match user.strip_prefix('[') {
+            Some(user) if host.ends_with(']') && !host.starts_with('[') => user.to_owned(),
+            _ => user,
+        });
         let host = host.trim_start_matches('[').trim_end_matches(']');
         // ssh would read a host or user that starts with '-' as an option.
         let unsafe_text =
@@ -221,7 +226,9 @@ mod tests {
         assert_eq!(parse("host:a/b"), Ok(ssh(None, "host", "a/b")));
         assert_eq!(parse("me@host:/a:b"), Ok(ssh(Some("me"), "host", "/a:b")));
         assert_eq!(parse("host:"), Ok(ssh(None, "host", ".")));
-        assert_eq!(parse("me@[fe80::1]:x"), Ok(ssh(Some("me"), "fe80::1", "x")));
+        for brackets in ["me@[fe80::1]:x", "[me@fe80::1]:x"] {
+            assert_eq!(parse(brackets), Ok(ssh(Some("me"), "fe80::1", "x")));
+        }
     }
 
     #[test]

@@ -93,7 +93,10 @@ impl Placer {
                 Step::SetMetadata => set_metadata(file, entry, self.set_id)?,
                 Step::FlushPart if flushes => bankfull_sys::sync_all(file)?,
                 Step::CheckName if !is_named(dir, names, file) => {
-                    let text = "another bankfull is receiving it at the same time";
+                    let text = match dir.stat(&names.part) {
+                        Ok(_) => "another bankfull is receiving it at the same time",
+                        Err(_) => "its part file or its directory was removed meanwhile",
+                    };
                     return Err(io::Error::other(text));
                 }
                 Step::Rename => dir.rename(&names.part, name)?,
