@@ -16,6 +16,45 @@ pub struct Existing {
     pub mtime_nanos: u32,
 }
 
+/// Granularity of modification times that a file system keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeGranularity {
+    nanos: i128,
+}
+
+/// Granularities in nanoseconds: exact; NTFS (100 ns); 1 µs and 1 ms (network file systems); ext4
+/// with inodes of 128 bytes (1 s); FAT (2 s).
+const GRANULARITIES: [i128; 6] = [1, 100, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000];
+
+impl TimeGranularity {
+    /// Coarsest granularity of a file system.
+    pub const COARSEST: Self = Self { nanos: 2_000_000_000 };
+
+    /// Returns the granularity of a file system that kept a time so; `None` if it keeps none.
+    ///
+    /// Times are in seconds since 1970 and nanoseconds of the second.
+    #[must_use]
+    pub fn measured(set: (i64, u32), kept: (i64, u32)) -> Option<Self> {
+        let fits = |nanos: &i128| Self { nanos: *nanos }.rounded(set) == nanos_of(kept);
+        GRANULARITIES.into_iter().find(fits).map(|nanos| Self { nanos })
+    }
+
+    /// True if a file system of this granularity keeps a time so.
+    #[must_use]
+    pub fn is_same(self, time: (i64, u32), kept: (i64, u32)) -> bool {
+        self.rounded(time) == self.rounded(kept)
+    }
+
+    fn rounded(self, time: (i64, u32)) -> i128 {
+        let nanos = nanos_of(time);
+        nanos - nanos.rem_euclid(self.nanos)
+    }
+}
+
+fn nanos_of((secs, nanos): (i64, u32)) -> i128 {
+    i128::from(secs) * 1_000_000_000 + i128::from(nanos)
+}
+
 /// Action for an announced file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
@@ -240,5 +279,24 @@ mod tests {
             resolve_destination(&[], DestinationKind::Dir, false).unwrap_err().cause(),
             Cause::Usage
         );
+    }
+
+    #[test]
+    fn granularity_is_measured_from_what_was_kept() {
+        let set = (1_000_000_001, 987_654_321);
+        for (kept, nanos) in [
+            (set, Some(1)),
+            ((1_000_000_001, 987_654_300), Some(100)),
+            ((1_000_000_001, 987_654_000), Some(1_000)),
+            ((1_000_000_001, 987_000_000), Some(1_000_000)),
+            ((1_000_000_001, 0), Some(1_000_000_000)),
+            ((1_000_000_000, 0), Some(2_000_000_000)),
+            ((1_700_000_000, 5), None),
+        ] {
+            let measured = TimeGranularity::measured(set, kept);
+            assert_eq!(measured.map(|of| of.nanos), nanos, "{kept:?}");
+        }
+        let second = TimeGranularity::measured(set, (1_000_000_001, 0)).unwrap();
+        assert!(second.is_same((-1, 999), (-1, 0)) && !second.is_same((5, 1), (6, 1)));
     }
 }

@@ -38,6 +38,21 @@ pub fn set_mtime(f: impl AsFd, mtime: Timestamp) -> io::Result<()> {
     Ok(rustix::fs::futimens(f, &mtime.as_mtime_only()?)?)
 }
 
+/// Sets the modification time of an open file together with its unchanged access time.
+///
+/// For file systems that set both to the present when one is left out, such as bindfs.
+///
+/// # Errors
+///
+/// As for [`set_mtime`].
+pub fn set_mtime_with_atime(f: impl AsFd, mtime: Timestamp) -> io::Result<()> {
+    let now = rustix::fs::fstat(&f)?;
+    let mut times = mtime.as_mtime_only()?;
+    times.last_access =
+        rustix::fs::Timespec { tv_sec: now.st_atime, tv_nsec: now.st_atime_nsec as _ };
+    Ok(rustix::fs::futimens(f, &times)?)
+}
+
 /// Makes the content durable, with the metadata required to read it (the size).
 ///
 /// # Errors

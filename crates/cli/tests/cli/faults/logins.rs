@@ -114,6 +114,21 @@ fn shell_greetings_are_ignored() {
 }
 
 #[test]
+fn shell_that_lets_no_command_run_is_explained() {
+    for (command, code, words) in [
+        ("exit 3", 12, "what the shell there writes"),
+        ("echo 'This account is not available.'; exit 1", 12, "does not let commands run"),
+        ("yes noise | head -c 1000000; sh -c \"$SSH_ORIGINAL_COMMAND\"", 12, "did not start as"),
+        ("sleep 100", 30, "do the start files of the shell there end"),
+    ] {
+        let Some(ssh) = SshServer::with(&format!("ForceCommand {command}")) else { return };
+        let here = Scratch::new();
+        let done = send(&here, ssh.cp().args(["--timeout", "5"])).expect(code);
+        done.says(&[words, " true`"]);
+    }
+}
+
+#[test]
 fn remote_program_name_is_quoted() {
     let Some(ssh) = SshServer::start() else { return };
     let here = Scratch::new();

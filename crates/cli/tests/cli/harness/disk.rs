@@ -30,6 +30,11 @@ impl Disk {
     /// Creates a file system of `mib` MiB, in memory or on disk, beneath `scratch`.
     /// `None`, with a message, if that is impossible.
     pub(crate) fn new(scratch: &Scratch, mib: u64) -> Option<Self> {
+        Self::made_with(scratch, mib, &[])
+    }
+
+    /// Creates a file system with these options of mkfs.ext4(8).
+    pub(crate) fn made_with(scratch: &Scratch, mib: u64, options: &[&str]) -> Option<Self> {
         if !is_root() {
             println!("skipped: only root mounts and freezes a file system");
             return None;
@@ -37,7 +42,9 @@ impl Disk {
         let (image, at) = (scratch.join("image"), scratch.dir("disk"));
         File::create(&image).unwrap().set_len(mib << 20).unwrap();
         let made = attempt(Command::new("fsfreeze").arg("--version"))
-            .and_then(|()| attempt(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)))
+            .and_then(|()| {
+                attempt(Command::new("mkfs.ext4").args(["-q", "-F"]).args(options).arg(&image))
+            })
             .and_then(|()| {
                 attempt(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))
             });

@@ -29,7 +29,7 @@ fn has_message(program: &Running, words: &str) -> bool {
 }
 
 /// Starts a copy, disturbs its part, and lets the copy end. Then copies again.
-fn disturb(push: bool, what: impl Fn(&Path)) {
+fn disturb(push: bool, reason: &str, what: impl Fn(&Path)) {
     let scene = Scene::new(&[16 * MIB]);
     let old = scene.copied_to.join("big-0");
     write_file(&old, b"what was here before");
@@ -38,7 +38,7 @@ fn disturb(push: bool, what: impl Fn(&Path)) {
     what(&part_in(&scene.copied_to));
     scene.proxy.mend();
     let done = client.wait().expect(23);
-    done.fails(&["big-0", "another bankfull"]);
+    done.fails(&["big-0", reason]);
     assert_eq!(done.failed().len(), 1, "push: {push}");
     assert_eq!(fs::read(&old).unwrap(), b"what was here before", "push: {push}");
     wait_until("the daemon ended the session", || scene.daemon.clients_done() > 0);
@@ -51,14 +51,14 @@ fn disturb(push: bool, what: impl Fn(&Path)) {
 #[test]
 fn vanished_part_fails_its_file_until_the_next_run() {
     for push in [true, false] {
-        disturb(push, |part| fs::remove_file(part).unwrap());
+        disturb(push, "was removed meanwhile", |part| fs::remove_file(part).unwrap());
     }
 }
 
 #[test]
 fn replaced_part_and_journal_are_not_renamed() {
     for push in [true, false] {
-        disturb(push, |part| {
+        disturb(push, "another bankfull", |part| {
             let len = fs::metadata(part).unwrap().len();
             for path in [part.to_owned(), part.with_extension("journal")] {
                 fs::remove_file(&path).unwrap();
@@ -71,7 +71,7 @@ fn replaced_part_and_journal_are_not_renamed() {
 #[test]
 fn zeroed_part_is_not_renamed() {
     for push in [true, false] {
-        disturb(push, |part| {
+        disturb(push, "another bankfull", |part| {
             let len = fs::metadata(part).unwrap().len();
             fs::remove_file(part).unwrap();
             File::create(part).unwrap().set_len(len).unwrap();

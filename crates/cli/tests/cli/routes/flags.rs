@@ -2,8 +2,8 @@
 //! content, set-id bits and leftovers.
 
 use super::super::harness::{
-    Daemon, Done, Rng, Scratch, SshServer, assert_same, cp, differences, fill, gather, litter, run,
-    set_mode, set_mtime, snapshot, write_file,
+    Daemon, Disk, Done, Rng, Scratch, SshServer, assert_same, cp, differences, fill, gather,
+    litter, run, set_mode, set_mtime, snapshot, write_file,
 };
 use super::IDLE_WIRE_BYTES;
 use std::fs::{self, File};
@@ -330,4 +330,37 @@ fn dry_run_keeps_leftovers() {
     let before = snapshot(to.path());
     run(cp().arg("-n").arg(from.join("tree")).arg(to.path())).expect(0);
     assert_eq!(snapshot(to.path()), before);
+}
+
+#[test]
+fn rounded_times_are_recognised_and_reported_once() {
+    let scratch = Scratch::new();
+    // Inodes of 128 bytes have no room for nanoseconds, nor for dates after 2038.
+    let Some(disk) = Disk::made_with(&scratch, 64, &["-I", "128"]) else { return };
+    let from = scratch.dir("from");
+    let file = |name: &str, secs: i64| {
+        write_file(&from.join(name), vec![7; 300 << 10]);
+        set_mtime(&from.join(name), secs, 123_456_789);
+    };
+    file("a", 1_500_000_000);
+    file("b", 1_500_000_001);
+    let into = disk.path().join("in");
+    let warnings = |done: &Done| {
+        let events = done.events().into_iter().filter(|event| event["event"] == "warning");
+        events.map(|event| event["message"].to_string()).collect::<Vec<_>>()
+    };
+    let copy = || run(cp().arg(&from).arg(&into)).expect(0);
+    let first = warnings(&copy());
+    assert!(first.len() == 1 && first[0].contains("rounds modification times"), "{first:?}");
+    file("c", 4_000_000_000);
+    for _ in 0..2 {
+        let again = copy();
+        assert_eq!(again.figures(["files", "skipped_files"]), [1, 2], "no room for the date of c");
+        let told = warnings(&again);
+        assert!(told.len() == 1 && told[0].contains("does not keep the modification"), "{told:?}");
+    }
+    assert_eq!(litter(disk.path()), Vec::<std::path::PathBuf>::new());
+    // A change of the time beyond the rounding is a change.
+    set_mtime(&from.join("a"), 1_500_000_001, 123_456_789);
+    assert_eq!(copy().figures(["files", "skipped_files"]), [2, 1]);
 }

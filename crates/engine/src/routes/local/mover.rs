@@ -7,7 +7,6 @@ use crate::transfer::receiver::store::FileStore;
 use crate::transfer::sender::Sender;
 use crate::transfer::sender::files::{SourceError, SourceFile};
 use bankfull_control::Stage;
-use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
 use bankfull_proto::send::Work;
 use std::fs::File;
@@ -45,7 +44,7 @@ impl<'m, 'a> Mover<'m, 'a> {
                         self.move_small(id, &mut buffer, &mut meter);
                     }
                 }
-                Work::Compare { file, hash } => self.compare(file, hash, &mut buffer),
+                Work::Compare { file, hash } => self.sender.compare(file, hash, &mut buffer),
             }
             meter.mark(Stage::Write);
         }
@@ -62,14 +61,6 @@ impl<'m, 'a> Mover<'m, 'a> {
             Err(error) => self.sender.on_source_error(id, error),
         }
         meter.mark(Stage::Write);
-    }
-
-    fn compare(&self, id: u64, remote_hash: FileHash, buffer: &mut [u8]) {
-        let Some(file) = self.sender.files.find(id) else { return };
-        match self.sender.files.hash_whole(&file, buffer) {
-            Ok(local_hash) => self.sender.on_compared(&file, local_hash == remote_hash),
-            Err(error) => self.sender.on_source_error(id, error),
-        }
     }
 
     fn move_block(&self, id: u64, index: u64, buffer: &mut [u8]) {

@@ -6,6 +6,7 @@ mod completion;
 mod dirs;
 mod hashing;
 pub(crate) mod incoming;
+mod kept_times;
 mod merge;
 mod metadata;
 mod open_parts;

@@ -2,6 +2,7 @@
 //! renamed to it.
 
 use super::dirs::DestinationDirs;
+use super::kept_times::KeptTimes;
 use super::metadata;
 use super::metadata::{mtime_of, set_metadata};
 use super::part_file::{create_file_replacing, create_replacing, is_named, remove_journal};
@@ -29,6 +30,7 @@ pub(crate) struct Placer {
     /// True if the peer is trusted with set-id bits.
     set_id: bool,
     dry_run: bool,
+    pub(crate) kept_times: KeptTimes,
 }
 
 impl Placer {
@@ -39,7 +41,7 @@ impl Placer {
         set_id: bool,
         dry_run: bool,
     ) -> Self {
-        Self { dirs, fsync, set_id, dry_run }
+        Self { dirs, fsync, set_id, dry_run, kept_times: KeptTimes::default() }
     }
 
     /// Writes a small file and renames it into place.
@@ -90,7 +92,10 @@ impl Placer {
         let flushes = self.fsync == Fsync::File;
         for step in COMMIT_STEPS {
             match step {
-                Step::SetMetadata => set_metadata(file, entry, self.set_id)?,
+                Step::SetMetadata => {
+                    set_metadata(file, entry, self.set_id)?;
+                    self.kept_times.look(file, name, mtime_of(entry))?;
+                }
                 Step::FlushPart if flushes => bankfull_sys::sync_all(file)?,
                 Step::CheckName if !is_named(dir, names, file) => {
                     let text = match dir.stat(&names.part) {

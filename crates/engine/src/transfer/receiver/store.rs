@@ -20,6 +20,7 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Aborted, Cause, Failure, FileRuns, Message, Nack};
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -153,6 +154,7 @@ impl<'a> FileStore<'a> {
         let registry = &self.registry;
         let id = incoming.entry.id;
         registry.finish(id);
+        self.report_lost_time();
         add(&registry.stats.counts.bytes_moved, incoming.entry.size);
         let hash = hash.map(|hash| hash.to_string());
         registry.stats.file_copied(registry.path(incoming), incoming.entry.size, hash);
@@ -214,6 +216,7 @@ impl<'a> FileStore<'a> {
             return 0;
         }
         registry.finish(id);
+        self.report_lost_time();
         let hash = hash.map(|hash| hash.to_string());
         registry.stats.file_copied(registry.path(&incoming), incoming.entry.size, hash);
         registry.outbox.post_finished(&[id]);
@@ -233,6 +236,13 @@ impl<'a> FileStore<'a> {
                     .inspect_err(|_| part.invalidate_journal(&dir, &names))
             })
             .map_err(|e| self.registry.write_failure(incoming, &e))
+    }
+
+    /// Tells both users, once, that the file system did not keep a time.
+    fn report_lost_time(&self) {
+        if let Some(text) = self.placer.kept_times.take_loss() {
+            self.registry.warn(PathBuf::new(), text);
+        }
     }
 
     /// Drops a file that the sender gave up.

@@ -23,7 +23,7 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
 };
-use bankfull_sys::FileKind;
+use bankfull_sys::{FileKind, Stat};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -61,6 +61,21 @@ struct HeldFile {
 struct Answers {
     wants: Vec<Want>,
     jobs: Vec<HashJob>,
+}
+
+/// Returns what the rules need to know of an existing entry.
+fn existing_of(stat: &Stat) -> Existing {
+    Existing {
+        kind: match stat.kind {
+            FileKind::File => Some(EntryKind::File),
+            FileKind::Dir => Some(EntryKind::Dir),
+            FileKind::Symlink => Some(EntryKind::Symlink),
+            FileKind::Other => None,
+        },
+        size: stat.size,
+        mtime_secs: stat.mtime.secs,
+        mtime_nanos: stat.mtime.nanos,
+    }
 }
 
 fn count_final(wants: &[Want]) -> usize {
@@ -273,22 +288,20 @@ impl WantDecider<'_> {
         if self.registry.dirs.is_parent_created(entry) {
             return Ok(Plan::Receive);
         }
-        let existing = match dir.stat(&incoming.name) {
-            Ok(stat) => Some(Existing {
-                kind: match stat.kind {
-                    FileKind::File => Some(EntryKind::File),
-                    FileKind::Dir => Some(EntryKind::Dir),
-                    FileKind::Symlink => Some(EntryKind::Symlink),
-                    FileKind::Other => None,
-                },
-                size: stat.size,
-                mtime_secs: stat.mtime.secs,
-                mtime_nanos: stat.mtime.nanos,
-            }),
+        let stat = match dir.stat(&incoming.name) {
+            Ok(stat) => Some(stat),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(self.registry.write_failure(incoming, &e)),
         };
-        let plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
+        let existing = stat.as_ref().map(existing_of);
+        let mut plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
+        if plan == Plan::Receive
+            && let Some(stat) = stat.filter(|_| !self.checksum && !self.dry_run)
+            && (stat.kind, stat.size) == (FileKind::File, entry.size)
+            && self.placer.kept_times.is_same(&dir, &incoming.name, entry, &stat)
+        {
+            plan = Plan::Skip;
+        }
         // A small file would land at once, and the other session fail only at its end.
         let is_new = matches!(plan, Plan::Receive | Plan::Compare) && entry.block_bytes == 0;
         if is_new && is_received_by_another(&dir, &incoming.name, &self.registry.session) {

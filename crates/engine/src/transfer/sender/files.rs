@@ -159,15 +159,21 @@ impl SourceFiles {
     }
 
     /// Returns the BLAKE3 hash of a whole file, read through `buffer`; fails if it changed.
+    ///
+    /// `None` once `is_stopped`.
     pub(crate) fn hash_whole(
         &self,
         file: &SourceFile,
         buffer: &mut [u8],
-    ) -> Result<FileHash, SourceError> {
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<Option<FileHash>, SourceError> {
         let opened = self.open_uncached(file)?;
         let mut hasher = blake3::Hasher::new();
         let mut offset = 0;
         while offset < file.entry.size {
+            if is_stopped() {
+                return Ok(None);
+            }
             let n = opened.read_at(buffer, offset).map_err(|e| self.failed(file, &e))?;
             if n == 0 {
                 return Err(SourceError::Changed);
@@ -176,7 +182,7 @@ impl SourceFiles {
             offset += n as u64;
         }
         self.check(file, &opened)?;
-        Ok(FileHash(*hasher.finalize().as_bytes()))
+        Ok(Some(FileHash(*hasher.finalize().as_bytes())))
     }
 
     /// Returns the blocks of a file that lie wholly in holes.

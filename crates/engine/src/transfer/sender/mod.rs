@@ -19,6 +19,7 @@ use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use announce::Announcer;
 use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
@@ -330,19 +331,24 @@ impl<'a> Sender<'a> {
         }
         let mut buffer = vec![0; DRY_RUN_CHUNK_BYTES];
         while let Ok(Some(work)) = self.queue.next_work(0, || Ok(())) {
-            if let Work::Compare { file, hash } = work
-                && let Some(file) = self.files.find(file)
-            {
-                match self.files.hash_whole(&file, &mut buffer) {
-                    Ok(local_hash) => self.on_compared(&file, local_hash == hash),
-                    Err(error) => self.on_source_error(file.entry.id, error),
-                }
+            if let Work::Compare { file, hash } = work {
+                self.compare(file, hash, &mut buffer);
             }
         }
     }
 
+    /// Compares a file with the receiver's hash, through `buffer`.
+    pub(crate) fn compare(&self, id: u64, remote_hash: FileHash, buffer: &mut [u8]) {
+        let Some(file) = self.files.find(id) else { return };
+        match self.files.hash_whole(&file, buffer, || self.session.is_stopped()) {
+            Ok(Some(local_hash)) => self.on_compared(&file, local_hash == remote_hash),
+            Ok(None) => {}
+            Err(error) => self.on_source_error(id, error),
+        }
+    }
+
     /// Completes a file whose content is equal, or has it sent.
-    pub(crate) fn on_compared(&self, file: &SourceFile, equal: bool) {
+    fn on_compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
         if self.dry_run && !equal {
             self.queue.with_ledger(|ledger| ledger.drop_file(id));

@@ -256,11 +256,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 
     fn compare(&mut self, id: u64, remote_hash: FileHash) {
-        let Some(file) = self.sender.files.find(id) else { return };
-        match self.sender.files.hash_whole(&file, &mut self.buffer) {
-            Ok(local_hash) => self.sender.on_compared(&file, local_hash == remote_hash),
-            Err(error) => self.sender.on_source_error(id, error),
-        }
+        self.sender.compare(id, remote_hash, &mut self.buffer);
         self.meter.mark(Stage::Read);
     }
 }

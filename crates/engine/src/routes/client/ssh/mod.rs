@@ -120,14 +120,17 @@ impl AgentStartError {
             Self::NotBankfull => (
                 ErrorKind::Protocol,
                 format!(
-                    "{program} on {host} did not start as a bankfull agent: see the messages \
-                     above, or name the right program with --remote-bankfull PATH"
+                    "{program} on {host} did not start as a bankfull agent: name the right \
+                     program with --remote-bankfull PATH, or try `{}`, which shows what the \
+                     shell there writes at its start, or that it does not let commands run",
+                    login.check_command()
                 ),
             ),
             Self::NoResponse => (
                 ErrorKind::Timeout,
                 format!(
-                    "no response from {host} over ssh within the timeout: is the host up? Try `{}`",
+                    "no response from {host} over ssh within the timeout: is the host up, and do \
+                     the start files of the shell there end? Try `{}`",
                     login.check_command()
                 ),
             ),
@@ -188,6 +191,7 @@ fn start(
                 _ if cancel.is_cancelled() => AgentStartError::Other(Error::interrupted()),
                 Some(EXIT_NOT_FOUND) => AgentStartError::NotFound,
                 Some(EXIT_SSH_FAILED) => AgentStartError::LoginFailed,
+                _ if error.kind() == ErrorKind::Protocol => AgentStartError::NotBankfull,
                 Some(_) if error.kind() == ErrorKind::Network => AgentStartError::NotBankfull,
                 _ => AgentStartError::Other(error),
             })
