@@ -86,7 +86,8 @@ fn gather(sources: usize, plant: impl Fn(&Path) -> u64, is_underway: impl Fn(&Pa
     let landed = |source| dir.join(format!("to/{}_{PORT}/tree", Hosts::address(source)));
     let from = |source| format!("bankfull://{}:{PORT}/tree", Hosts::address(source));
     let mut command = bankfull(&program, "gather", &dir.join("home"));
-    command.args(["--json", "--accept-new", "--link-rate", "1gbit"]).args((0..sources).map(from));
+    command.args(["--json", "--accept-new", "--retry-for", "0", "--link-rate", "1gbit"]);
+    command.args((0..sources).map(from));
     let start = Instant::now();
     let mut gather =
         Running::start(network.hosts(), sources, command.arg(dir.join("to")), &dir.join("gather"));
