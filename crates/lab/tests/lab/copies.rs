@@ -363,9 +363,8 @@ fn cut_path_delays_copies_without_resending() {
 #[test]
 #[ignore = "half a minute: make campaign"]
 fn cut_beyond_timeout_ends_copies_and_retry_resumes() {
-    let flags = ["--timeout", "3"];
-    let Some(scene) = Scene::new(&flags) else { return };
-    let copies = scene.both_under_way(&flags);
+    let Some(scene) = Scene::new(&["--timeout", "3"]) else { return };
+    let copies = scene.both_under_way(&["--timeout", "3", "--retry-for", "0"]);
     scene.network.set_cut(true);
     let since = Instant::now();
     for copy in copies {
