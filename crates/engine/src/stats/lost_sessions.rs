@@ -44,7 +44,7 @@ impl SessionTotals {
 
     /// Adds the totals to the summary of the last session.
     ///
-    /// What the lost sessions achieved is neither unchanged nor left by an earlier run.
+    /// Files and bytes of the lost sessions count as neither unchanged nor resumed.
     pub(crate) fn complete(&self, last: Summary) -> Summary {
         let from_here = |bytes: Bytes, achieved: u64| Bytes(bytes.0.saturating_sub(achieved));
         Summary {
