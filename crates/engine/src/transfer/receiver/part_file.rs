@@ -169,7 +169,7 @@ impl PartFile {
             {
                 continue;
             }
-            match Self::create_unlocked(dir, names, entry, layout, boot, request)? {
+            match Self::run_create_steps(dir, names, entry, layout, boot, request)? {
                 Some(part) => return Ok(part),
                 None => continue,
             }
@@ -178,7 +178,7 @@ impl PartFile {
     }
 
     /// Runs the steps of a creation; `None` if another session replaced the part file meanwhile.
-    fn create_unlocked(
+    fn run_create_steps(
         dir: &Dir,
         names: &PartNames,
         entry: &Entry,
@@ -193,11 +193,11 @@ impl PartFile {
             match step {
                 Step::RemoveJournal => {
                     remove_journal(dir, names)
-                        .map_err(|e| in_the_way(&names.journal, &shown, &e))?;
+                        .map_err(|e| creation_failure(&names.journal, &shown, &e))?;
                 }
                 Step::CreatePart => {
                     let created = create_file_replacing(dir, &names.part)
-                        .map_err(|e| in_the_way(&names.part, &shown, &e))?;
+                        .map_err(|e| creation_failure(&names.part, &shown, &e))?;
                     if lock_part(dir, names, &created, entry, request)? != LockOutcome::Acquired {
                         return Ok(None);
                     }
@@ -496,10 +496,15 @@ pub(crate) fn remove_part(dir: &Dir, name: &OsStr) {
     let _ = dir.unlink(&names.part);
 }
 
-/// Failure to replace what has the name of a part file or journal.
-fn in_the_way(name: &OsStr, shown: &str, error: &io::Error) -> Failure {
-    let name = name.to_string_lossy();
-    failure(format!("cannot receive {shown:?}: {name} is in the way: remove it"), error)
+/// Failure to create a part file or journal of this name; a directory may be in its place.
+fn creation_failure(name: &OsStr, shown: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::IsADirectory => {
+            let name = name.to_string_lossy();
+            failure(format!("cannot receive {shown:?}: {name} is in the way: remove it"), error)
+        }
+        _ => failure(format!("cannot create a file for {shown:?}"), error),
+    }
 }
 
 /// Maps a missing file to `None`.
