@@ -2,8 +2,9 @@
 //!
 //! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
 //! [`wire`] (messages and frames), [`journal`] (records of a part file), [`part`] (its life),
-//! [`sources`] (what was requested), [`plan`] (action for an announced file), [`send`] and
-//! [`receive`] (the ledgers), [`session`] (message order).
+//! [`sources`] (what was requested), [`plan`] (action for an announced file), `open_dirs`
+//! (directories of the sender), `work` (for its streams), [`send`] and [`receive`] (the ledgers),
+//! [`session`] (message order).
 //!
 //! Bytes enter and leave through method calls, and time is an argument. Sockets, files, clocks and
 //! threads are refused by the lint table in `clippy.toml`.
@@ -13,6 +14,7 @@ pub mod error;
 pub mod hash;
 pub mod journal;
 pub mod limits;
+mod open_dirs;
 pub mod part;
 pub mod plan;
 pub mod receive;
@@ -20,3 +22,4 @@ pub mod send;
 pub mod session;
 pub mod sources;
 pub mod wire;
+mod work;

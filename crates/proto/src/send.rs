@@ -9,9 +9,12 @@ use crate::blocks::{BlockSet, Layout};
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
 use crate::limits::{MAX_PACK_FILES, PACK_TARGET_BYTES};
+use crate::open_dirs::OpenDirs;
 use crate::wire::control::{Entry, EntryKind, FileRuns, Verdict, Want};
 use crate::wire::data::PACK_RECORD_BYTES;
 use std::collections::{HashMap, VecDeque};
+
+pub use crate::work::{NextStep, Work};
 
 /// Number of verification failures of a block after which its file is given up. (chosen: three in a
 /// row are not damage by the path)
@@ -26,46 +29,6 @@ const PACK_SHARE_DIVISOR: usize = 16;
 /// twice the initial TCP window)
 const MIN_PACK_FILES: usize = 8;
 
-/// Work for a data stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
-    /// Send this block.
-    Block {
-        /// File number.
-        file: u64,
-        /// Block number.
-        index: u64,
-    },
-    /// Send these files in one pack.
-    Pack(Vec<u64>),
-    /// Hash this file and compare, then call [`SendLedger::on_compared`].
-    Compare {
-        /// File number.
-        file: u64,
-        /// Hash of the receiver's file.
-        hash: FileHash,
-    },
-}
-
-/// Next step after an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextStep {
-    /// Wake the streams: there is work.
-    Work,
-    /// Check that the source is unchanged, then send the file digest or abort. All blocks are at
-    /// the receiver.
-    SendDigest,
-    /// Check that the source is unchanged, then call [`SendLedger::record_early_digest`]. All
-    /// blocks are read.
-    SendEarlyDigest,
-    /// None: the file is completed.
-    Completed,
-    /// Give the file up: verification failed too often.
-    GiveUp,
-    /// None.
-    Nothing,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Announced,
@@ -76,6 +39,8 @@ enum State {
 
 #[derive(Debug)]
 struct File {
+    /// Number of its directory.
+    parent: u64,
     state: State,
     body: Body,
     /// Verification failures of each block.
@@ -118,6 +83,7 @@ struct Blocks {
 #[derive(Debug, Default)]
 pub struct SendLedger {
     files: HashMap<u64, File>,
+    dirs: OpenDirs,
     /// Queue of files with unassigned blocks.
     block_files: VecDeque<u64>,
     /// Queue of packed files.
@@ -136,13 +102,16 @@ impl SendLedger {
         Self::default()
     }
 
-    /// Records an announced file or symlink. Directories are ignored.
+    /// Records an announced entry. The walk then is in the directory that it announces.
     ///
     /// # Errors
     /// [`WireError::BadLayout`] for an invalid block size.
     pub fn announce(&mut self, entry: &Entry) -> Result<(), WireError> {
         let body = match (entry.kind, entry.block_bytes) {
-            (EntryKind::Dir, _) => return Ok(()),
+            (EntryKind::Dir, _) => {
+                self.dirs.enter(entry.id, entry.parent);
+                return Ok(());
+            }
             (EntryKind::Symlink, _) => Body::Symlink,
             (EntryKind::File, 0) => Body::Packed { size: entry.size },
             (EntryKind::File, block_bytes) => {
@@ -160,6 +129,7 @@ impl SendLedger {
             }
         };
         let file = File {
+            parent: entry.parent,
             state: State::Announced,
             body,
             nacks: HashMap::new(),
@@ -167,7 +137,27 @@ impl SendLedger {
             early_digest_sent: false,
         };
         self.files.insert(entry.id, file);
+        self.dirs.add_entry(entry.parent);
         Ok(())
+    }
+
+    /// Records that the walk has left a directory: no further entry of it is announced, but for
+    /// files that are retried.
+    pub fn on_dir_left(&mut self, id: u64) {
+        self.dirs.leave(id);
+    }
+
+    /// Returns the number of completed directories to announce.
+    ///
+    /// None once the ledger is complete: `Finish` may follow, which covers them.
+    #[must_use]
+    pub fn completed_dirs(&self) -> usize {
+        if self.is_complete() { 0 } else { self.dirs.completed() }
+    }
+
+    /// Returns the completed directories to announce, each once and after its subdirectories.
+    pub fn take_completed_dirs(&mut self) -> Vec<u64> {
+        if self.is_complete() { Vec::new() } else { self.dirs.take_completed() }
     }
 
     /// Records the end of the walk. Only retried files are announced after it.
@@ -181,10 +171,16 @@ impl SendLedger {
         self.all_announced && self.files.is_empty()
     }
 
-    /// Returns the number of outstanding files.
+    /// Returns the number of outstanding files and symlinks.
     #[must_use]
     pub fn outstanding_files(&self) -> usize {
         self.files.len()
+    }
+
+    /// Returns the number of directories that the walk has left and that are not completed.
+    #[must_use]
+    pub fn outstanding_dirs(&self) -> usize {
+        self.dirs.left()
     }
 
     /// Records blocks that an earlier session left at the receiver, before the file's want.
@@ -227,7 +223,7 @@ impl SendLedger {
         }
         match want.verdict {
             Verdict::Skip | Verdict::WouldSend | Verdict::Refused => {
-                self.files.remove(&want.file);
+                self.drop_file(want.file);
                 Ok(NextStep::Completed)
             }
             Verdict::IfDiffers => {
@@ -444,7 +440,7 @@ impl SendLedger {
     /// Records the result of a comparison: equal completes the file, else it is queued.
     pub fn on_compared(&mut self, file: u64, equal: bool) -> NextStep {
         if equal {
-            self.files.remove(&file);
+            self.drop_file(file);
             return NextStep::Completed;
         }
         self.queue(file)
@@ -516,7 +512,9 @@ impl SendLedger {
     /// Removes a file that either side gave up.
     pub fn drop_file(&mut self, id: u64) {
         if let Some(file) = self.files.remove(&id) {
+            self.dirs.remove_entry(file.parent);
             match file.body {
+                Body::Blocks(_) if file.state == State::Announced => {}
                 Body::Blocks(_) => self.in_flight.retain(|(of, _), _| *of != id),
                 _ => {
                     self.in_flight.remove(&(id, 0));

@@ -75,6 +75,11 @@ impl Announced {
         Ok(())
     }
 
+    fn on_completed_dirs(&mut self, dirs: &[u64]) -> Result<(), WireError> {
+        let mut known = dirs.iter().map(|dir| self.dirs.remove(dir).ok_or(*dir));
+        known.try_for_each(|known| known.map(drop)).map_err(WireError::BadFileId)
+    }
+
     /// Counts files that got their final message.
     fn on_final(&mut self, files: usize) -> Result<(), WireError> {
         let left = self.outstanding_files.checked_sub(files as u64);
@@ -144,6 +149,7 @@ impl Guard {
         match message {
             Message::Entries(entries) => entries.iter().try_for_each(|e| announced.on_entry(e)),
             Message::FileDigest(_) => announced.on_final(1),
+            Message::CompletedDirs(dirs) => announced.on_completed_dirs(dirs),
             Message::Aborted(aborted) => announced.on_aborted(aborted),
             Message::Unchanged(files) | Message::Differs(files) => announced.on_final(files.len()),
             // An early digest is not final: damage voids it.
@@ -247,6 +253,20 @@ mod tests {
             let orphan = Message::Entries(vec![entry(2, parent, EntryKind::File)]);
             assert_eq!(guard.admit(&orphan), Err(WireError::BadFileId(parent)));
         }
+    }
+
+    #[test]
+    fn guard_directory_is_completed_once_and_then_empty() {
+        let mut guard = Guard::new(Role::Receiver);
+        let completed = Message::CompletedDirs(vec![1]);
+        assert_eq!(guard.admit(&completed), Err(WireError::BadFileId(1)));
+        let dir = Message::Entries(vec![entry(1, 0, EntryKind::Dir)]);
+        assert!(guard.admit(&dir).is_ok() && guard.admit(&completed).is_ok());
+        let child = Message::Entries(vec![entry(2, 1, EntryKind::File)]);
+        for refused in [&completed, &child] {
+            assert_eq!(guard.admit(refused), Err(WireError::BadFileId(1)));
+        }
+        assert!(Guard::new(Role::Sender).admit(&completed).is_err());
     }
 
     #[test]

@@ -52,6 +52,19 @@ impl DirTable {
         lock(&self.0).nodes.insert(id, Node { parent, name: name.to_owned() });
     }
 
+    /// Removes a completed directory.
+    pub(crate) fn remove(&self, id: u64) {
+        let mut inner = lock(&self.0);
+        inner.nodes.remove(&id);
+        inner.roots.remove(&id);
+        inner.open.remove(&id);
+    }
+
+    /// Returns the number of directories, without roots.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).nodes.len()
+    }
+
     /// True if the number belongs to a directory.
     pub(crate) fn contains(&self, id: u64) -> bool {
         let inner = lock(&self.0);

@@ -1,11 +1,14 @@
-//! Outstanding files: a daemon announces no more of them at a time than its client allows.
+//! Outstanding files and directories: a daemon announces no more of them at a time than its client
+//! allows, and accepts no more.
 
-use super::super::harness::{Peer, below, write_file};
+use super::super::harness::{Peer, base, below, open_push_of, write_file};
 use super::clients::Scene;
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::wire::control::{
-    Cause, Direction, Entry, EntryKind, Failed, Failure, Message, Open, PathBytes, Verdict, Want,
+    Cause, Direction, Entry, EntryKind, Failed, Failure, Message, Open, PathBytes, Source, Verdict,
+    Want,
 };
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::symlink;
 
 const FILES: usize = 90;
@@ -147,4 +150,76 @@ fn client_that_completes_no_file_is_refused() {
     assert_eq!(failure.cause(), Cause::Protocol);
     assert!(failure.text.contains("announced and not completed"), "{}", failure.text);
     scene.check();
+}
+
+#[test]
+fn client_that_completes_no_directory_is_refused() {
+    let scene = Scene::new(&[]);
+    let mut peer = Peer::welcomed(scene.daemon.port);
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    // In a dry run they need not be created.
+    let Message::Open(open) = open_push_of(vec![contents], false) else { unreachable!() };
+    peer.send(&Message::Open(Open { dry_run: true, ..open }));
+    assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+    peer.send(&Message::Entries(vec![base()]));
+    // One message beyond the limit, or the answer might be lost with the connection.
+    let limit = 2 * u64::from(MAX_OUTSTANDING_FILES);
+    for batch in 0..=limit.div_ceil(ANNOUNCED_AT_ONCE) {
+        let first = 2 + batch * ANNOUNCED_AT_ONCE;
+        let name = |id: u64| id.to_string().into_bytes();
+        let dir = |id: u64| Entry { kind: EntryKind::Dir, ..below(id, &name(id), 0) };
+        peer.send(&Message::Entries((first..first + ANNOUNCED_AT_ONCE).map(dir).collect()));
+    }
+    match peer.receive() {
+        Some(Message::Error(failure)) => {
+            assert_eq!(failure.cause(), Cause::Protocol);
+            assert!(failure.text.contains("directories that are announced"), "{}", failure.text);
+        }
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+    scene.check();
+}
+
+/// Directories of the tree of [`directories_complete_after_their_files`]: several messages of them.
+const DIRS: usize = 1000;
+
+#[test]
+fn directories_complete_after_their_files() {
+    let scene = Scene::new(&[]);
+    for i in 0..DIRS {
+        write_file(&scene.scratch.join(format!("root/tree/{}/{i}/file", i % 7)), b"small");
+    }
+    let mut peer = asking(&scene, Some(8));
+    let mut parents = HashMap::new();
+    let (mut unsettled, mut open_dirs) = (HashSet::new(), HashSet::new());
+    let mut completed = 0;
+    loop {
+        match peer.receive() {
+            Some(Message::Entries(entries)) => {
+                for entry in entries {
+                    parents.insert(entry.id, entry.parent);
+                    assert!(entry.parent == 0 || open_dirs.contains(&entry.parent));
+                    match entry.kind {
+                        EntryKind::Dir => assert!(open_dirs.insert(entry.id)),
+                        _ => assert!(unsettled.insert(entry.id)),
+                    }
+                }
+                // The walk waits for these.
+                for id in unsettled.drain() {
+                    settle(&mut peer, &Entry { id, ..below(id, b"file", 5) });
+                }
+            }
+            Some(Message::CompletedDirs(dirs)) => {
+                for dir in dirs {
+                    assert!(open_dirs.remove(&dir));
+                    let holds = |id: &u64| parents[id] == dir;
+                    assert!(!open_dirs.iter().chain(&unsettled).any(holds), "{dir} holds more");
+                    completed += 1;
+                }
+            }
+            Some(Message::EntriesEnd(_)) => break,
+            other => panic!("expected entries, got {other:?}"),
+        }
+    }
+    assert!(completed > DIRS / 2, "{completed} were completed before the end");
 }

@@ -8,7 +8,10 @@ mod destinations;
 mod flags;
 mod overrides;
 
-use crate::harness::{Daemon, Relay, Rng, Scratch, SshServer, Tree, assert_same, cp, fill, run};
+use crate::harness::{
+    Daemon, Relay, Rng, Scratch, SshServer, Tree, assert_same, cp, fill, run, set_mode, set_mtime,
+    write_file,
+};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -354,5 +357,33 @@ fn local_copy_of_a_tree() {
             .output()
             .unwrap();
         assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+    }
+}
+
+/// Makes a tree of many directories, each with a mode and time of its own.
+fn make_many_directories(tree: &Path) {
+    let path = |i: i64| tree.join(format!("{}/{}/{i}", i % 5, i % 11));
+    for i in 0..800 {
+        write_file(&path(i).join("file"), i.to_string());
+    }
+    for i in 0..800 {
+        set_mode(&path(i), if i % 3 == 0 { 0o555 } else { 0o750 });
+        set_mtime(&path(i), 1_000_000_000 + i, 5);
+    }
+    for i in 0..55 {
+        set_mtime(path(i).parent().unwrap(), 1_100_000_000 + i, 6);
+    }
+}
+
+#[test]
+fn directories_completed_on_the_way_keep_mode_and_time() {
+    let here = Scratch::new();
+    make_many_directories(&here.join("tree"));
+    let daemon = Daemon::start(here.path(), &[]);
+    run(daemon.cp().arg(here.join("tree")).arg(daemon.url("pushed"))).expect(0);
+    run(daemon.cp().arg(daemon.url("tree")).arg(here.join("pulled"))).expect(0);
+    run(cp().arg(here.join("tree")).arg(here.join("copied"))).expect(0);
+    for name in ["pushed", "pulled", "copied"] {
+        assert_same(&here.join("tree"), &here.join(name).join("tree"));
     }
 }

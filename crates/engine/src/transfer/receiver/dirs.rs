@@ -1,4 +1,5 @@
-//! Directories at the destination: found or created when announced, completed at the end.
+//! Directories at the destination: found or created when announced, and given their metadata once
+//! everything in them is completed.
 
 use super::metadata::mtime_of;
 use crate::base::dir_metadata::DirMetadata;
@@ -8,7 +9,7 @@ use crate::file_io::dir_table::DirTable;
 use crate::file_io::roots::ReceiveTarget;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
 use bankfull_sys::{Dir, FileKind, Stat};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -32,11 +33,13 @@ pub(crate) struct DestinationDirs {
 
 #[derive(Debug, Default)]
 struct AnnouncedDirs {
-    /// Entries in announced order; their metadata is set at the end.
-    entries: Vec<Entry>,
+    /// Entries by number, which ascend, whose metadata is set once they are completed.
+    entries: BTreeMap<u64, Entry>,
     /// Directories that this session created: they hold only what this session put there.
     created: HashSet<u64>,
     failed: HashSet<u64>,
+    /// True once those left get their metadata, at the end.
+    is_over: bool,
 }
 
 impl DestinationDirs {
@@ -130,7 +133,7 @@ impl DestinationDirs {
         match self.find_or_create(entry.parent, &name) {
             Ok(created) => {
                 let mut announced = lock(&self.announced);
-                announced.entries.push(entry);
+                announced.entries.insert(id, entry);
                 if created {
                     announced.created.insert(id);
                 }
@@ -152,7 +155,7 @@ impl DestinationDirs {
             }
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
         }
-        lock(&self.announced).entries.push(entry);
+        lock(&self.announced).entries.insert(entry.id, entry);
     }
 
     /// Adds an announced directory that is not created.
@@ -188,7 +191,29 @@ impl DestinationDirs {
         Ok(false)
     }
 
-    /// Sets mode and time of directories, deepest first, once their contents are complete.
+    /// Returns the number of directories that are not completed.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Sets the metadata of a directory whose entries are all completed, and forgets it.
+    ///
+    /// `report` receives failures.
+    pub(crate) fn complete(&self, id: u64, report: impl Fn(PathBuf, Failure)) {
+        // Locked until it is done: at the end of the session the others wait for it.
+        let mut announced = lock(&self.announced);
+        if announced.is_over {
+            return;
+        }
+        announced.created.remove(&id);
+        announced.failed.remove(&id);
+        if let Some(entry) = announced.entries.remove(&id).filter(|_| !self.dry_run) {
+            self.set_metadata_of(&entry, report);
+        }
+        self.table.remove(id);
+    }
+
+    /// Sets mode and time of the other directories, deepest first, at the end.
     ///
     /// `defers` selects directories whose metadata is set later; `report` receives failures.
     pub(crate) fn set_metadata(
@@ -196,20 +221,25 @@ impl DestinationDirs {
         defers: impl Fn(&Entry) -> bool,
         report: impl Fn(PathBuf, Failure),
     ) {
-        let entries = std::mem::take(&mut lock(&self.announced).entries);
+        let entries = {
+            let mut announced = lock(&self.announced);
+            announced.is_over = true;
+            std::mem::take(&mut announced.entries)
+        };
         if self.dry_run {
             return;
         }
-        for entry in entries.iter().rev() {
-            if defers(entry) {
-                continue;
-            }
-            let id = if entry.name.is_empty() { 0 } else { entry.id };
-            if let Err(e) = self.open(id).and_then(|dir| self.set_dir_metadata(&dir, entry)) {
-                let path = self.path(id);
-                let what = format!("cannot set mode and time of {}", path.display());
-                report(path, failure(what, &e));
-            }
+        for entry in entries.values().rev().filter(|entry| !defers(entry)) {
+            self.set_metadata_of(entry, &report);
+        }
+    }
+
+    fn set_metadata_of(&self, entry: &Entry, report: impl Fn(PathBuf, Failure)) {
+        let id = if entry.name.is_empty() { 0 } else { entry.id };
+        if let Err(e) = self.open(id).and_then(|dir| self.set_dir_metadata(&dir, entry)) {
+            let path = self.path(id);
+            let what = format!("cannot set mode and time of {}", path.display());
+            report(path, failure(what, &e));
         }
     }
 

@@ -134,7 +134,9 @@ impl<'a> Receiver<'a> {
     fn on_message(&self, message: Message) -> Result<(), Error> {
         let (registry, store) = (&self.registry, &self.store);
         match message {
-            Message::Entries(_) | Message::EntriesEnd(_) => self.wants.on_announcement(message)?,
+            Message::Entries(_) | Message::EntriesEnd(_) | Message::CompletedDirs(_) => {
+                self.wants.on_announcement(message)?;
+            }
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,
             Message::FileDigest(FileDigest { file, hash }) => {

@@ -8,7 +8,7 @@ use super::open_parts::{EarlierBlock, PartFiles};
 use super::part_file::{LOCK_POLL_INTERVAL, LockWait, busy, is_received_by_another, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
-use super::want_message::{is_final, make_refusal, make_want};
+use super::want_message::{make_refusal, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::part_names;
@@ -35,8 +35,9 @@ use std::time::Duration;
 /// Maximum number of wants in a message: each may carry a reason of up to 4 KiB, a frame 1 MiB.
 const MAX_WANTS_PER_MESSAGE: usize = 128;
 
-/// Outstanding files beyond which a sender is at fault: retried files need not wait.
-const MAX_UNSETTLED_FILES: usize = 2 * MAX_OUTSTANDING_FILES as usize;
+/// Outstanding files, or directories, beyond which a sender is at fault: retried files need not
+/// wait, nor directories above what is walked.
+const MAX_UNSETTLED_ENTRIES: usize = 2 * MAX_OUTSTANDING_FILES as usize;
 
 /// Interval of checks for held files. (chosen: as for the end of the session)
 const HELD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -79,7 +80,7 @@ fn existing_of(stat: &Stat) -> Existing {
 }
 
 fn count_final(wants: &[Want]) -> usize {
-    wants.iter().filter(|want| is_final(want.verdict)).count()
+    wants.iter().filter(|want| want.verdict.is_final()).count()
 }
 
 /// Answers announced entries.
@@ -109,6 +110,9 @@ impl WantDecider<'_> {
             self.check_outstanding()?;
         }
         match (message, &self.merge) {
+            // Sources of a merge share directories: each gets its metadata at the end.
+            (Message::CompletedDirs(_), Some(_)) => {}
+            (Message::CompletedDirs(dirs), None) => self.on_completed_dirs(&dirs),
             (message, Some(merge)) => merge.enqueue(message),
             (Message::Entries(entries), None) => self.on_entries(entries)?,
             (Message::EntriesEnd(totals), None) => self.on_entries_end(&totals),
@@ -117,17 +121,21 @@ impl WantDecider<'_> {
         Ok(())
     }
 
-    /// Checks that the sender has waited for files to be completed.
+    /// Checks that the sender has waited for files and directories to be completed.
     ///
     /// A merged session is answered only after everything was announced.
     fn check_outstanding(&self) -> Result<(), Error> {
         let held = lock(&self.held.files).len();
-        let outstanding = self.registry.ledger().outstanding_files() + held;
-        if self.merge.is_none() && outstanding > MAX_UNSETTLED_FILES {
-            let what = "the number of files that are announced and not completed";
-            return Err(WireError::OverLimit { what, max: MAX_UNSETTLED_FILES }.into());
+        let files = self.registry.ledger().outstanding_files() + held;
+        let dirs = self.registry.dirs.outstanding();
+        let files = ("the number of files that are announced and not completed", files);
+        let dirs = ("the number of directories that are announced and not completed", dirs);
+        match [files, dirs].into_iter().find(|(_, number)| *number > MAX_UNSETTLED_ENTRIES) {
+            Some((what, _)) if self.merge.is_none() => {
+                Err(WireError::OverLimit { what, max: MAX_UNSETTLED_ENTRIES }.into())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Handles announcements once every session has listed its sources.
@@ -236,6 +244,15 @@ impl WantDecider<'_> {
         let id = entry.id;
         if let Err(failure) = self.registry.dirs.add(entry) {
             self.registry.report_problem(self.registry.dirs.path(id), failure);
+        }
+    }
+
+    /// Completes directories, whose entries are all completed.
+    fn on_completed_dirs(&self, dirs: &[u64]) {
+        for &id in dirs {
+            self.registry.dirs.complete(id, |path, failure| {
+                self.registry.report_problem(path, failure);
+            });
         }
     }
 

@@ -11,8 +11,3 @@ pub(crate) fn make_want(file: u64, verdict: Verdict) -> Want {
 pub(crate) fn make_refusal(file: u64, failure: Failure) -> Want {
     Want { failure: Some(failure), ..make_want(file, Verdict::Refused) }
 }
-
-/// True if a want with this verdict completes the file.
-pub(crate) fn is_final(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Skip | Verdict::Refused | Verdict::WouldSend)
-}

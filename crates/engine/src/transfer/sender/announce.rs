@@ -65,6 +65,15 @@ impl Announcer {
         self.post(&mut lock(&self.batch));
     }
 
+    /// Posts the completed directories that `take` returns, after the entries collected before.
+    pub(crate) fn post_completed_dirs(&self, take: impl FnOnce() -> Vec<u64>) {
+        let mut batch = lock(&self.batch);
+        self.post(&mut batch);
+        for dirs in take().chunks(MAX_ENTRIES_PER_BATCH) {
+            self.outbox.post(&Message::CompletedDirs(dirs.to_vec()));
+        }
+    }
+
     /// Posts the batch while it is locked, so that numbers ascend on the wire.
     ///
     /// Must not block, as the control thread calls it too; the walk waits before.

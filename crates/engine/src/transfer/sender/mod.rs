@@ -30,11 +30,16 @@ use bankfull_proto::wire::control::{
 };
 use files::{SourceError, SourceFile, SourceFiles};
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use work_queue::WorkQueue;
 
 const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
+
+/// Completed directories that a message announces, or more. (chosen: far fewer than may be
+/// outstanding)
+const COMPLETED_DIRS_BATCH: usize = 256;
 
 /// Retries of a file that changed while it was read. (chosen: constant change would never end)
 const MAX_CHANGED_RETRIES: u32 = 1;
@@ -84,8 +89,21 @@ impl<'a> Sender<'a> {
                 }
                 other => self.on_message(other)?,
             }
+            self.post_completed_dirs();
             self.queue.notify_completion();
         }
+    }
+
+    /// Announces completed directories, if they are many.
+    fn post_completed_dirs(&self) {
+        if self.queue.with_ledger(|ledger| ledger.completed_dirs()) < COMPLETED_DIRS_BATCH {
+            return;
+        }
+        self.announcer.post_completed_dirs(|| {
+            let dirs = self.queue.with_ledger(|ledger| ledger.take_completed_dirs());
+            dirs.iter().for_each(|&id| self.files.dirs.remove(id));
+            dirs
+        });
     }
 
     /// Waits until every file is completed and every stream has ended, then sends `Finish`.
@@ -94,6 +112,8 @@ impl<'a> Sender<'a> {
         join_streams();
         self.outbox.wait_for_tunnels();
         if !self.session.is_stopped() {
+            // Completed directories that are being announced come first.
+            self.announcer.flush();
             lock(&self.guard).on_finish_sent();
             self.outbox.post(&Message::Finish(self.stats.report()));
         }
@@ -134,7 +154,6 @@ impl<'a> Sender<'a> {
                 }
             }
             Message::Failed(failed) => {
-                self.queue.with_ledger(|ledger| ledger.drop_file(failed.file));
                 self.on_receiver_failure(failed.file, &failed.failure);
             }
             Message::RateRequest(pace) => {
@@ -175,6 +194,9 @@ impl<'a> Sender<'a> {
                 None => return Ok(false),
             }
         }
+        // Before its directory may be completed, and is forgotten.
+        let path =
+            file.as_ref().filter(|_| want.verdict.is_final()).map(|file| self.files.path(file));
         let next = self.queue.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
         // Acknowledgements of checked blocks may have overtaken the want.
@@ -183,7 +205,7 @@ impl<'a> Sender<'a> {
         self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         match next {
             NextStep::SendDigest => self.send_digest(&file),
-            NextStep::Completed => self.complete_unsent(&file, want),
+            NextStep::Completed => self.complete_unsent(&file, path.unwrap_or_default(), want),
             _ => {}
         }
         Ok(next == NextStep::Work)
@@ -207,9 +229,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn complete_unsent(&self, file: &SourceFile, want: &Want) {
+    fn complete_unsent(&self, file: &SourceFile, path: PathBuf, want: &Want) {
         self.forget(want.file);
-        let path = self.files.path(file);
         let is_file = file.entry.kind == EntryKind::File;
         match (want.verdict, &want.failure) {
             (Verdict::Refused, Some(failure)) => {
@@ -281,14 +302,17 @@ impl<'a> Sender<'a> {
 
     fn on_finished(&self, id: u64) -> Result<(), Error> {
         let hash = self.queue.with_ledger(|ledger| ledger.file_hash(id));
+        let file = self.forget(id);
+        // Before its directory may be completed, and is forgotten.
+        let path = file.as_ref().map(|file| self.files.path(file));
         self.queue.with_ledger(|ledger| ledger.on_finished(id))?;
-        let Some(file) = self.forget(id) else { return Ok(()) };
+        let (Some(file), Some(path)) = (file, path) else { return Ok(()) };
         if file.entry.kind == EntryKind::File {
             if file.entry.block_bytes == 0 {
                 add(&self.stats.counts.bytes_moved, file.entry.size);
             }
             let hash = hash.map(|h| h.to_string());
-            self.stats.file_copied(self.files.path(&file), file.entry.size, hash);
+            self.stats.file_copied(path, file.entry.size, hash);
         } else {
             add(&self.stats.counts.symlinks_created, 1);
         }
@@ -350,11 +374,11 @@ impl<'a> Sender<'a> {
     /// Completes a file whose content is equal, or has it sent.
     fn on_compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
+        let path = self.files.path(file);
         if self.dry_run && !equal {
             self.queue.with_ledger(|ledger| ledger.drop_file(id));
             self.forget(id);
             self.outbox.post(&Message::Differs(vec![id]));
-            let path = self.files.path(file);
             self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             return self.queue.notify_completion();
         }
@@ -362,7 +386,7 @@ impl<'a> Sender<'a> {
             NextStep::Completed => {
                 self.forget(id);
                 self.outbox.post(&Message::Unchanged(vec![id]));
-                self.stats.file_skipped(self.files.path(file), file.entry.size);
+                self.stats.file_skipped(path, file.entry.size);
                 self.queue.notify_completion();
             }
             NextStep::SendDigest => self.send_digest(file),
@@ -429,6 +453,7 @@ impl<'a> Sender<'a> {
         if let Some(file) = self.forget(id) {
             self.stats.file_failed(self.files.path(&file), &with_peer_prefix(failure));
         }
+        self.queue.with_ledger(|ledger| ledger.drop_file(id));
         self.queue.notify_completion();
     }
 
@@ -437,9 +462,9 @@ impl<'a> Sender<'a> {
         self.announcer.announce(entry, |entry| {
             if entry.kind != EntryKind::Dir {
                 self.files.insert(entry.clone(), dir, name, attempt);
-                if let Err(e) = self.queue.with_ledger(|ledger| ledger.announce(entry)) {
-                    self.session.fail(e.into());
-                }
+            }
+            if let Err(e) = self.queue.with_ledger(|ledger| ledger.announce(entry)) {
+                self.session.fail(e.into());
             }
         })
     }

@@ -10,7 +10,8 @@ use crate::base::part_names;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES};
+use bankfull_proto::send::SendLedger;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
 use std::ffi::{OsStr, OsString};
@@ -21,9 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Entries of a directory that are listed, sorted and announced at a time: a larger one is never
-/// in memory as a whole. (chosen: far more than usual directories have)
+/// Entries that are listed, sorted and announced at a time: a larger directory is never in memory
+/// as a whole. Subdirectories that wait for their walk count. (chosen: far more than usual
+/// directories have)
 const MAX_LISTED_ENTRIES: usize = 16 << 10;
+
+/// Entries that are listed although many subdirectories wait above. (chosen: with a thousand
+/// directories on the path, as many as [`MAX_LISTED_ENTRIES`] a few times)
+const MIN_LISTED_ENTRIES: usize = 64;
 
 /// Directory on the path from a source to what is being walked.
 struct WalkedDir {
@@ -34,7 +40,7 @@ struct WalkedDir {
     /// Reader of further entries; `None` once all are listed.
     unlisted: Option<EntryReader>,
     /// Subdirectories to walk before further entries are listed, the next one last.
-    subdirs: Vec<(OsString, u64)>,
+    subdirs: Vec<(OsString, Stat)>,
 }
 
 /// Walk of the sources.
@@ -65,27 +71,29 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.queue.notify_completion();
     }
 
-    /// Waits while the outbox is full or too many files are outstanding; false after a stop.
+    /// Waits while the outbox is full or too many entries are outstanding; false after a stop.
     fn wait_for_room(&self) -> bool {
         self.sender.outbox.wait_for_room();
         let limit = self.sender.session.send.max_outstanding_files;
-        self.wait_for_outstanding_below(limit.max(1) as usize);
+        let max_dirs = limit.max(MAX_OUTSTANDING_FILES) as usize;
+        self.wait_for_fewer(SendLedger::outstanding_files, limit.max(1) as usize);
+        self.wait_for_fewer(SendLedger::outstanding_dirs, max_dirs);
         !self.sender.session.is_stopped()
     }
 
-    /// Waits while `limit` files are outstanding, until a quarter of them is completed.
+    /// Waits while `limit` entries are outstanding, until a quarter of them is completed.
     ///
     /// After [`MAX_BATCH_AGE`] fewer suffice. Without this wait each file would have a message.
-    fn wait_for_outstanding_below(&self, limit: usize) {
-        if self.sender.queue.with_ledger(|ledger| ledger.outstanding_files()) < limit {
+    fn wait_for_fewer(&self, outstanding: fn(&SendLedger) -> usize, limit: usize) {
+        if self.sender.queue.with_ledger(|ledger| outstanding(ledger)) < limit {
             return;
         }
         // Entries that are still queued here cannot be completed.
         self.sender.announcer.flush();
         let since = Instant::now();
-        let waits = |open: usize| match since.elapsed() < MAX_BATCH_AGE {
-            true => open > limit - limit.div_ceil(4),
-            false => open >= limit,
+        let waits = |ledger: &SendLedger| match since.elapsed() < MAX_BATCH_AGE {
+            true => outstanding(ledger) > limit - limit.div_ceil(4),
+            false => outstanding(ledger) >= limit,
         };
         self.sender.queue.wait_outstanding(MAX_BATCH_AGE, waits);
     }
@@ -111,25 +119,53 @@ impl<'s, 'a> Walk<'s, 'a> {
         let name = if item.contents { OsStr::new("") } else { &item.name };
         let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
-        let mut stack = Vec::new();
-        stack.extend(self.enter_dir(dir, id, item.operand.clone(), 0));
+        self.walk_tree(self.enter_dir(dir, id, item.operand.clone(), 0));
+    }
+
+    /// Walks a directory, depth first.
+    fn walk_tree(&self, root: Option<WalkedDir>) {
+        let mut stack = Vec::from_iter(root);
+        // Subdirectories on the stack that wait for their walk.
+        let mut waiting = 0;
         while let Some(at) = stack.last_mut() {
             if !self.wait_for_room() {
                 return;
             }
-            if let Some((name, id)) = at.subdirs.pop() {
-                let path = join_path(&at.path, &name);
-                match at.dir.open_child_dir(&name).map(Arc::new) {
-                    Ok(dir) => {
-                        let depth = at.depth + 1;
-                        stack.extend(self.enter_dir(dir, id, path, depth));
-                    }
-                    Err(e) => self.report_error(path, &e),
-                }
-            } else if !self.list(at) {
+            if let Some((name, stat)) = at.subdirs.pop() {
+                waiting -= 1;
+                let entered = self.enter_subdir(at, &name, &stat);
+                stack.extend(entered);
+                continue;
+            }
+            let most = MAX_LISTED_ENTRIES.saturating_sub(waiting).max(MIN_LISTED_ENTRIES);
+            if self.list(at, most) {
+                waiting += at.subdirs.len();
+            } else {
+                self.leave_dir(at.id);
                 stack.pop();
             }
         }
+    }
+
+    /// Announces a subdirectory and opens it for its listing.
+    fn enter_subdir(&self, at: &WalkedDir, name: &OsStr, stat: &Stat) -> Option<WalkedDir> {
+        let id = self.announce_dir(at.id, name, stat)?;
+        self.sender.files.dirs.insert(id, at.id, name);
+        let path = join_path(&at.path, name);
+        match at.dir.open_child_dir(name).map(Arc::new) {
+            Ok(dir) => self.enter_dir(dir, id, path, at.depth + 1),
+            Err(e) => {
+                self.report_error(path, &e);
+                self.leave_dir(id);
+                None
+            }
+        }
+    }
+
+    /// Records that nothing more is announced in a directory.
+    fn leave_dir(&self, id: u64) {
+        self.sender.queue.with_ledger(|ledger| ledger.on_dir_left(id));
+        self.sender.post_completed_dirs();
     }
 
     /// Opens a directory for its listing; `None`, with a report, if that fails.
@@ -138,6 +174,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             let text =
                 format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
             self.report_failure(path, Failure::new(Cause::Usage, text));
+            self.leave_dir(id);
             return None;
         }
         match dir.read_entries() {
@@ -147,22 +184,23 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
             Err(e) => {
                 self.report_error(path, &e);
+                self.leave_dir(id);
                 None
             }
         }
     }
 
-    /// Announces the next entries of a directory; false if there are no more.
-    fn list(&self, at: &mut WalkedDir) -> bool {
+    /// Announces the next entries of a directory, at most `most`; false if there are no more.
+    fn list(&self, at: &mut WalkedDir, most: usize) -> bool {
         let Some(unlisted) = &mut at.unlisted else { return false };
-        let mut entries = match unlisted.next_chunk(MAX_LISTED_ENTRIES) {
+        let mut entries = match unlisted.next_chunk(most) {
             Ok(entries) => entries,
             Err(e) => {
                 self.report_error(at.path.clone(), &e);
                 return false;
             }
         };
-        if entries.len() < MAX_LISTED_ENTRIES {
+        if entries.len() < most {
             // Closed early: descriptors are few.
             at.unlisted = None;
         }
@@ -178,18 +216,14 @@ impl<'s, 'a> Walk<'s, 'a> {
         true
     }
 
-    /// Announces an entry of a directory.
+    /// Announces an entry of a directory; a subdirectory only when it is walked.
     fn announce_entry(&self, at: &mut WalkedDir, name: OsString) {
         if part_names::is_part_name(name.as_bytes()) {
             let shown = join_path(&at.path, &name);
             return self.report_skipped(shown, "temporary file of an interrupted copy");
         }
         match at.dir.stat(&name) {
-            Ok(stat) if stat.kind == FileKind::Dir => {
-                let Some(child) = self.announce_dir(at.id, &name, &stat) else { return };
-                self.sender.files.dirs.insert(child, at.id, &name);
-                at.subdirs.push((name, child));
-            }
+            Ok(stat) if stat.kind == FileKind::Dir => at.subdirs.push((name, stat)),
             Ok(stat) => self.announce_leaf(&at.dir, at.id, at.id, &name, &stat),
             // Removed between listing and stat: never part of the copy.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -65,11 +65,11 @@ impl<'a> WorkQueue<'a> {
         }
     }
 
-    /// Waits while `waits` returns true for the number of outstanding files. Checks at least once
-    /// per `interval`, and returns early when the session stops.
-    pub(crate) fn wait_outstanding(&self, interval: Duration, waits: impl Fn(usize) -> bool) {
+    /// Waits while `waits` returns true for the ledger. Checks at least once per `interval`, and
+    /// returns early when the session stops.
+    pub(crate) fn wait_outstanding(&self, interval: Duration, waits: impl Fn(&SendLedger) -> bool) {
         let mut ledger = lock(&self.ledger);
-        while waits(ledger.outstanding_files()) && !self.session.is_stopped() {
+        while waits(&ledger) && !self.session.is_stopped() {
             // The time-out covers a stop, which does not notify `completed`.
             let waited = self.completed.wait_timeout(ledger, interval);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;

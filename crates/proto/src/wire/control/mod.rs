@@ -133,6 +133,9 @@ pub enum Message {
     /// send.
     #[n(30)]
     Credits(#[n(0)] Vec<Credit>),
+    /// Sender → receiver: completed directories. No further entry beneath them is announced.
+    #[n(31)]
+    CompletedDirs(#[n(0)] Vec<u64>),
 }
 
 impl Message {
@@ -147,6 +150,9 @@ impl Message {
             Self::Entries(entries) => {
                 at_most("a batch of entries", entries.len(), MAX_ENTRIES_PER_BATCH)?;
                 entries.iter().try_for_each(Entry::check)
+            }
+            Self::CompletedDirs(dirs) => {
+                at_most("a batch of directories", dirs.len(), MAX_ENTRIES_PER_BATCH)
             }
             Self::Problem(problem) => problem.failure.check(),
             Self::Wants(wants) => wants.iter().try_for_each(Want::check),

@@ -27,6 +27,14 @@ pub enum Verdict {
     WouldSend,
 }
 
+impl Verdict {
+    /// True if a want with this verdict completes its file.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Skip | Self::Refused | Self::WouldSend)
+    }
+}
+
 /// The receiver's answer to an announced file or symlink.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

@@ -347,6 +347,11 @@ fn answers() -> Vec<Vector> {
         ),
         message("have", "Have.", Message::Have(runs(6, &[(10, 2), (100, 300)]))),
         message("unchanged", "Unchanged.", Message::Unchanged(vec![5])),
+        message(
+            "completed-dirs",
+            "CompletedDirs: two directories.",
+            Message::CompletedDirs(vec![2, 70_000]),
+        ),
         message("differs", "Differs, in a dry run.", Message::Differs(vec![5, 70_000])),
     ]
 }

@@ -112,6 +112,13 @@ class EndToEndTest {
         for (int i = 0; i < 300; i++) {
             write(tree.resolve("b/small-" + i), i * 37, i);
         }
+        for (int i = 0; i < 600; i++) {
+            Path many = tree.resolve("many/" + i % 7 + "/" + i);
+            Files.createDirectories(many);
+            write(many.resolve("small"), 3, i);
+            Files.setLastModifiedTime(many,
+                FileTime.from(Instant.ofEpochSecond(1_400_000_000L + i)));
+        }
         write(tree.resolve("a/just-packed"), 262_144, 1001);
         write(tree.resolve("a/one-block"), 262_145, 1002);
         write(tree.resolve("a/deep/blocks"), (5 << 20) + 12_345, 1003);
@@ -155,18 +162,18 @@ class EndToEndTest {
         makeTree(tree);
         Summary put = client().unencrypted(unencrypted).put(List.of(tree.toString()), "");
         assertEquals(List.of(), put.failures);
-        assertEquals(304, put.copied);
+        assertEquals(904, put.copied);
         assertEquals(snapshot(tree), snapshot(root.resolve("tree")));
         Path back = local.resolve("back");
         Summary get = client().unencrypted(unencrypted).get(List.of("tree/"), back.toString());
         assertEquals(List.of(), get.failures);
-        assertEquals(304, get.copied);
+        assertEquals(904, get.copied);
         assertEquals(snapshot(tree), snapshot(back));
         // Again: no data is sent.
         assertEquals(
-            304, client().unencrypted(unencrypted).put(List.of(tree.toString()), "").skipped);
+            904, client().unencrypted(unencrypted).put(List.of(tree.toString()), "").skipped);
         Summary again = client().unencrypted(unencrypted).get(List.of("tree/"), back.toString());
-        assertEquals(304, again.skipped, again.failures.toString());
+        assertEquals(904, again.skipped, again.failures.toString());
         assertEquals(0, again.bytes);
     }
 
@@ -303,7 +310,7 @@ class EndToEndTest {
         client().list("tree", all::add);
         Map<String, Client.ListedEntry> byPath =
             all.stream().collect(Collectors.toMap(entry -> entry.path, entry -> entry));
-        assertEquals(312, byPath.size());
+        assertEquals(1520, byPath.size());
         assertTrue(byPath.get("tree/a/deep").directory);
         assertEquals((5 << 20) + 12_345, byPath.get("tree/a/deep/blocks").size);
         assertEquals("deep/blocks", byPath.get("tree/a/link").target);

@@ -9,21 +9,23 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.Consumer;
 import org.bankfull.wire.Entry;
+import org.bankfull.wire.WireException;
 
 /**
- * Directories of a tree that is being received.
+ * Directories of a tree that is being received, until they are completed.
  *
- * <p>All stay in memory until the end, when their modes and times are set; therefore each keeps its
- * name only, not its path.
+ * <p>Each keeps its name only, not its path.
  */
 final class Directories {
     private static final int OWNER_ALL = 0700;
 
     private final Path base;
     private final Map<Long, Directory> byId = new HashMap<>();
-    /** Directories in the order of announcement, parents before children. */
-    private final List<Directory> created = new ArrayList<>();
+    /** Created directories by ID, parents before children. */
+    private final TreeMap<Long, Directory> created = new TreeMap<>();
 
     /** Received directory. */
     static final class Directory {
@@ -78,7 +80,7 @@ final class Directories {
         boolean isNew = !name.isEmpty() && create(path(parent).resolve(name));
         Directory directory = new Directory(parent, name, entry, false, isNew);
         byId.put(entry.id, directory);
-        created.add(directory);
+        created.put(entry.id, directory);
     }
 
     /** Registers a directory that could not be created. */
@@ -105,10 +107,24 @@ final class Directories {
         }
     }
 
-    /** Calls an action for each created directory, children before parents. */
-    void forEachDeepestFirst(java.util.function.Consumer<Directory> action) {
-        for (int i = created.size() - 1; i >= 0; i--) {
-            action.accept(created.get(i));
+    /** Removes a completed directory and calls an action for it if it was created. */
+    void complete(long id, Consumer<Directory> action) throws WireException {
+        if (id == 0 || byId.remove(id) == null) {
+            throw new WireException("directory " + id + " is completed, but not announced");
         }
+        Directory directory = created.remove(id);
+        if (directory != null) {
+            action.accept(directory);
+        }
+    }
+
+    /** Returns the number of directories that are not completed. */
+    int size() {
+        return byId.size();
+    }
+
+    /** Calls an action for each created directory, children before parents. */
+    void forEachDeepestFirst(Consumer<Directory> action) {
+        created.descendingMap().values().forEach(action);
     }
 }

@@ -131,6 +131,11 @@ final class Receiver {
                     onUnchanged(file);
                 }
                 break;
+            case Message.COMPLETED_DIRECTORIES:
+                for (long directory : message.files()) {
+                    directories.complete(directory, this::applyMetadata);
+                }
+                break;
             case Message.STREAM_LOST:
                 streams.onStreamLost(message.stream());
                 break;
@@ -157,6 +162,9 @@ final class Receiver {
             }
             lastId = entry.id;
             if (entry.kind == Entry.DIRECTORY) {
+                if (directories.size() > Limits.MAX_OPEN_DIRECTORIES) {
+                    throw new WireException("too many directories are not completed");
+                }
                 onDirectory(entry, parent);
             } else if (entry.kind == Entry.SYMLINK) {
                 onSymlink(entry, parent, wants, created);
@@ -630,17 +638,19 @@ final class Receiver {
 
     /** Sets the metadata of directories, deepest first, and sends Done. */
     private void finish() throws IOException {
-        directories.forEachDeepestFirst(directory -> {
-            Path path = directories.path(directory);
-            try {
-                Metadata.apply(path, directory.mode, directory.mtimeSecs, directory.mtimeNanos);
-            } catch (IOException e) {
-                Failure failure = Metadata.failure("cannot set the metadata of " + path, e);
-                summary.addFailure(failure.printable());
-                session.post(Message.problem(Metadata.nameBytes(path), failure));
-            }
-        });
+        directories.forEachDeepestFirst(this::applyMetadata);
         session.post(Message.sideSummary(Message.DONE, new long[5], summary.failed));
         session.awaitClosed();
+    }
+
+    private void applyMetadata(Directory directory) {
+        Path path = directories.path(directory);
+        try {
+            Metadata.apply(path, directory.mode, directory.mtimeSecs, directory.mtimeNanos);
+        } catch (IOException e) {
+            Failure failure = Metadata.failure("cannot set the metadata of " + path, e);
+            summary.addFailure(failure.printable());
+            session.post(Message.problem(Metadata.nameBytes(path), failure));
+        }
     }
 }

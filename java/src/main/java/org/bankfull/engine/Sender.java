@@ -29,6 +29,8 @@ final class Sender {
     private static final int MAX_OUTSTANDING_ENTRIES = 4096;
     /** Entries per message (chosen: few messages, yet a prompt first one). */
     private static final int ENTRIES_PER_BATCH = 64;
+    /** Completed directories per message, or more (chosen: far fewer than may be outstanding). */
+    private static final int COMPLETED_PER_BATCH = 256;
     /** Size of the header of a packed file. */
     private static final int PACKED_FILE_HEADER_BYTES = 8 + 4 + Blake3.HASH_BYTES;
 
@@ -41,7 +43,8 @@ final class Sender {
         return thread;
     });
     private final Map<Long, OutgoingFile> files = new HashMap<>();
-    private final Map<Long, String> symlinks = new HashMap<>();
+    private final Map<Long, OutgoingLink> symlinks = new HashMap<>();
+    private final OpenDirectories directories = new OpenDirectories();
     /** Files with blocks to send, in order of announcement. */
     private final Map<Long, OutgoingFile> ready = new LinkedHashMap<>();
     private final Deque<OutgoingFile> packable = new ArrayDeque<>();
@@ -58,6 +61,17 @@ final class Sender {
         this.session = session;
         this.summary = summary;
         this.counter = counter;
+    }
+
+    /** Symlink that the receiver has not completed. */
+    private static final class OutgoingLink {
+        final String path;
+        final long parent;
+
+        OutgoingLink(String path, long parent) {
+            this.path = path;
+            this.parent = parent;
+        }
     }
 
     /** Unit of work of a data stream: a block or a pack. */
@@ -82,7 +96,8 @@ final class Sender {
      */
     boolean announce(Entry entry, Path path) throws IOException, WireException {
         synchronized (this) {
-            while (!isOver && files.size() + symlinks.size() > MAX_OUTSTANDING_ENTRIES) {
+            while (!isOver && files.size() + symlinks.size() + directories.left()
+                > MAX_OUTSTANDING_ENTRIES) {
                 flush();
                 awaitChange();
             }
@@ -97,6 +112,27 @@ final class Sender {
         }
     }
 
+    /** Records that nothing more is announced in a directory. */
+    synchronized void leaveDirectory(long id) {
+        directories.leave(id);
+        postCompletedDirectories();
+    }
+
+    /** Announces completed directories, if they are many. */
+    private void postCompletedDirectories() {
+        // Finish may follow the last file, and covers the directories that are left.
+        if (directories.completed() < COMPLETED_PER_BATCH || isAllCompleted()) {
+            return;
+        }
+        flush();
+        List<Long> completed = directories.takeCompleted();
+        for (int at = 0; at < completed.size(); at += Limits.MAX_ENTRIES_PER_BATCH) {
+            int end = Math.min(at + Limits.MAX_ENTRIES_PER_BATCH, completed.size());
+            session.post(
+                Message.files(Message.COMPLETED_DIRECTORIES, completed.subList(at, end)));
+        }
+    }
+
     /** Posts pending entries; IDs are announced in ascending order. */
     private void flush() {
         if (!pending.isEmpty()) {
@@ -108,11 +144,17 @@ final class Sender {
     private void register(Entry entry, Path path, boolean isRetry) throws WireException {
         entry.id = ++lastId;
         pending.add(entry);
+        if (entry.kind == Entry.DIRECTORY) {
+            directories.enter(entry.id, entry.parent);
+        } else if (!isRetry) {
+            // A retried file has not been completed.
+            directories.addEntry(entry.parent);
+        }
         if (entry.kind == Entry.FILE) {
             files.put(entry.id, new OutgoingFile(entry, path, isRetry));
             counter.addFile(entry.size);
         } else if (entry.kind == Entry.SYMLINK) {
-            symlinks.put(entry.id, path.toString());
+            symlinks.put(entry.id, new OutgoingLink(path.toString(), entry.parent));
         }
     }
 
@@ -297,13 +339,12 @@ final class Sender {
 
     private void onWant(Want want) throws WireException, IOException {
         synchronized (this) {
-            String symlink = symlinks.remove(want.file);
+            OutgoingLink symlink = completeSymlink(want.file);
             if (symlink != null) {
                 if (want.verdict == Want.REFUSED) {
-                    summary.addFailure(symlink + ": "
+                    summary.addFailure(symlink.path + ": "
                         + (want.failure == null ? "refused" : want.failure.printable()));
                 }
-                notifyAll();
                 return;
             }
         }
@@ -446,9 +487,8 @@ final class Sender {
 
     private void onFinished(long id) throws WireException {
         synchronized (this) {
-            if (symlinks.remove(id) != null) {
+            if (completeSymlink(id) != null) {
                 summary.symlinks++;
-                notifyAll();
                 return;
             }
         }
@@ -496,9 +536,31 @@ final class Sender {
     }
 
     private synchronized void complete(OutgoingFile file) {
-        files.remove(file.entry.id);
+        if (remove(file)) {
+            completeEntryOf(file.entry.parent);
+        }
+    }
+
+    private boolean remove(OutgoingFile file) {
+        boolean wasOutstanding = files.remove(file.entry.id) != null;
         ready.remove(file.entry.id);
         notifyAll();
+        return wasOutstanding;
+    }
+
+    /** Removes a completed symlink; returns null if the ID is not that of one. */
+    private OutgoingLink completeSymlink(long id) {
+        OutgoingLink symlink = symlinks.remove(id);
+        if (symlink != null) {
+            completeEntryOf(symlink.parent);
+            notifyAll();
+        }
+        return symlink;
+    }
+
+    private void completeEntryOf(long directory) {
+        directories.removeEntry(directory);
+        postCompletedDirectories();
     }
 
     synchronized boolean isFileCompleted(OutgoingFile file) {
@@ -542,7 +604,11 @@ final class Sender {
             retrying += willRetry ? 1 : 0;
             // Before it is completed: completion may end the session.
             session.post(Message.aborted(file.entry.id, failure, willRetry));
-            complete(file);
+            if (willRetry) {
+                remove(file);
+            } else {
+                complete(file);
+            }
         }
         counter.completeFile(0);
         if (!willRetry) {

@@ -114,6 +114,8 @@ public final class Transfers {
                 }
                 if (message.number == Message.ENTRIES) {
                     list(session, message.entries(), names, action);
+                } else if (message.number == Message.COMPLETED_DIRECTORIES) {
+                    names.keySet().removeAll(message.files());
                 } else if (message.number == Message.PROBLEM) {
                     Receiver.recordProblem(message.nestedFailure(), summary);
                 }

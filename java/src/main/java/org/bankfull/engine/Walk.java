@@ -64,15 +64,18 @@ final class Walk {
         }
     }
 
+    /** Directory to walk, or to leave once its subdirectories are walked. */
     private static final class Pending {
         final Path path;
-        final long id;
+        final Entry entry;
         final int depth;
+        final boolean isWalked;
 
-        Pending(Path path, long id, int depth) {
+        Pending(Path path, Entry entry, int depth, boolean isWalked) {
             this.path = path;
-            this.id = id;
+            this.entry = entry;
             this.depth = depth;
+            this.isWalked = isWalked;
         }
     }
 
@@ -83,11 +86,14 @@ final class Walk {
     void run(List<Operand> operands) throws IOException, WireException {
         for (Operand operand : operands) {
             Deque<Pending> stack = new ArrayDeque<>();
-            if (!announce(operand.path, operand.source.name, 0, 0, stack)) {
+            if (!visit(operand.path, operand.source.name, 0, 0, stack)) {
                 return;
             }
             while (!stack.isEmpty()) {
-                if (!walkDirectory(stack.pop(), stack)) {
+                Pending next = stack.pop();
+                if (next.isWalked) {
+                    sender.leaveDirectory(next.entry.id);
+                } else if (!walkDirectory(next, stack)) {
                     return;
                 }
             }
@@ -95,9 +101,14 @@ final class Walk {
         sender.endEntries(totals.write());
     }
 
-    /** Announces the contents of a directory; returns false if the transfer is over. */
+    /** Announces a directory and its contents; returns false if the transfer is over. */
     private boolean walkDirectory(Pending pending, Deque<Pending> stack)
         throws IOException, WireException {
+        if (!sender.announce(pending.entry, pending.path)) {
+            return false;
+        }
+        totals.directories++;
+        stack.push(new Pending(pending.path, pending.entry, pending.depth, true));
         if (pending.depth >= Limits.MAX_DIRECTORY_DEPTH) {
             sender.reportProblem(pending.path,
                 new Failure(Failure.USAGE,
@@ -126,7 +137,7 @@ final class Walk {
             } else if (Entry.isReservedName(name)) {
                 sender.reportProblem(path, new Failure(Failure.WARNING,
                     "skipped " + path + ": temporary file of an interrupted copy"));
-            } else if (!announce(path, Metadata.nameBytes(path.getFileName()), pending.id,
+            } else if (!visit(path, Metadata.nameBytes(path.getFileName()), pending.entry.id,
                 pending.depth + 1, children)) {
                 return false;
             }
@@ -138,7 +149,8 @@ final class Walk {
         return true;
     }
 
-    private boolean announce(Path path, byte[] name, long parent, int depth, Deque<Pending> stack)
+    /** Announces a file or symlink, or adds a directory; returns false if the transfer is over. */
+    private boolean visit(Path path, byte[] name, long parent, int depth, Deque<Pending> stack)
         throws IOException, WireException {
         Entry entry;
         try {
@@ -162,13 +174,14 @@ final class Walk {
                     + ": neither a file, a directory nor a symlink"));
             return true;
         }
+        if (entry.kind == Entry.DIRECTORY) {
+            stack.push(new Pending(path, entry, depth, false));
+            return true;
+        }
         if (!sender.announce(entry, path)) {
             return false;
         }
-        if (entry.kind == Entry.DIRECTORY) {
-            totals.directories++;
-            stack.push(new Pending(path, entry.id, depth));
-        } else if (entry.kind == Entry.SYMLINK) {
+        if (entry.kind == Entry.SYMLINK) {
             totals.symlinks++;
         } else {
             totals.files++;

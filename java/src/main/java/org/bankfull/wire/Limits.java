@@ -10,6 +10,8 @@ public final class Limits {
     public static final int MAX_TEXT_BYTES = 4096;
     public static final int MAX_DIRECTORY_DEPTH = 1024;
     public static final int MAX_ENTRIES_PER_BATCH = 1024;
+    /** Directories announced and not completed. */
+    public static final int MAX_OPEN_DIRECTORIES = 131072;
     public static final int MIN_BLOCK_BYTES = 1 << 20;
     public static final int MAX_BLOCK_BYTES = 16 << 20;
     public static final long MAX_FILE_BLOCKS = 1L << 26;

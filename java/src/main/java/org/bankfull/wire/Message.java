@@ -33,7 +33,8 @@ public final class Message {
     public static final int DONE = 21;
     public static final int PING = 22;
     public static final int DIFFERS = 24;
-    private static final int MAX_NUMBER = 30;
+    public static final int COMPLETED_DIRECTORIES = 31;
+    private static final int MAX_NUMBER = 31;
 
     public final int number;
     private final Object body;
@@ -426,7 +427,10 @@ public final class Message {
         return Failure.read(body);
     }
 
-    /** Creates {@link #UNCHANGED}, {@link #DIFFERS} or {@link #FINISHED} with file IDs. */
+    /**
+     * Creates {@link #UNCHANGED}, {@link #DIFFERS} or {@link #FINISHED} with file IDs, or {@link
+     * #COMPLETED_DIRECTORIES}.
+     */
     public static Message files(int number, List<Long> files) {
         return new Message(number, files);
     }

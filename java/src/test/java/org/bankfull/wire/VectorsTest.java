@@ -104,6 +104,8 @@ class VectorsTest {
         assertEncodes("have", Message.have(message("have").runs()));
         assertEncodes("holes", Message.holes(message("holes").runs()));
         assertEncodes("acks", Message.acks(message("acks").acks()));
+        assertEncodes("completed-dirs",
+            Message.files(Message.COMPLETED_DIRECTORIES, message("completed-dirs").files()));
         assertEncodes("unchanged", Message.files(Message.UNCHANGED, message("unchanged").files()));
         assertEncodes("finished", Message.files(Message.FINISHED, message("finished").files()));
         Message nack = message("nack");
