@@ -296,6 +296,8 @@ impl Transfer {
             items,
             earlier,
             lost,
+            entry_quota: (direction == Direction::Pull)
+                .then(|| self.context.buffer_pool.entry_quota()),
         };
         match remote {
             Location::Daemon { host, port, .. } => {

@@ -20,6 +20,7 @@ use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::{DataStream, Unattached, read_attach};
+use crate::transport::entry_quota::EntryQuota;
 use crate::transport::probe::ProbePort;
 use crate::transport::socket::Socket;
 use crate::transport::start_stagger::StartStagger;
@@ -93,6 +94,8 @@ struct Negotiated {
     open: Open,
     opened: Opened,
     task: SessionTask,
+    /// Quota of outstanding entries, if this side receives.
+    entry_quota: Option<Arc<EntryQuota>>,
 }
 
 /// Session that is about to run.
@@ -300,8 +303,10 @@ impl SessionManager {
                 Direction::Pull => SessionTask::SendTest(time),
                 Direction::Push => SessionTask::ReceiveTest(time),
             };
-            return Ok(Negotiated { open, opened: Opened::default(), task });
+            return Ok(Negotiated { open, opened: Opened::default(), task, entry_quota: None });
         }
+        let is_push = open.direction == Direction::Push;
+        let entry_quota = is_push.then(|| self.policy.buffer_pool.entry_quota());
         let (opened, task) = match open.direction {
             Direction::Pull => {
                 let items = self.root.resolve_sources(&open.paths)?;
@@ -335,13 +340,18 @@ impl SessionManager {
                 // With other receivers, senders take time slots.
                 let uses_credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
-                (
-                    Opened { destinations, credit: uses_credit, ..Opened::default() },
-                    SessionTask::Receive(target),
-                )
+                let max_outstanding_files =
+                    entry_quota.as_ref().and_then(|quota| quota.announced());
+                let opened = Opened {
+                    destinations,
+                    credit: uses_credit,
+                    max_outstanding_files,
+                    ..Opened::default()
+                };
+                (opened, SessionTask::Receive(target))
             }
         };
-        Ok(Negotiated { open, opened, task })
+        Ok(Negotiated { open, opened, task, entry_quota })
     }
 
     /// Smaller of the two sides' timeouts, which the heartbeats must meet.
@@ -427,6 +437,7 @@ impl SessionManager {
         let Negotiated { open, opened, .. } = negotiated;
         let streams = open.streams.min(welcome.max_streams);
         let mut session = Session::new(Overrides::from_open(open)?, streams);
+        session.entry_quota.clone_from(&negotiated.entry_quota);
         session.cached_path = open.cached_path.map(|[bytes_per_sec, rtt_us]| CachedPath {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),

@@ -15,6 +15,7 @@ use crate::stats::session_stats::UserLimits;
 use crate::stats::transport_stats::TransportStats;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::data_stream::DataStream;
+use crate::transport::entry_quota::EntryQuota;
 use crate::transport::socket::Socket;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::sobas::CachedPath;
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) sharing: InterfaceSharing,
     /// Buffers for received data that waits for the disk.
     pub(crate) buffer_pool: Arc<BufferPool>,
+    /// Quota of outstanding entries, on the receiving side.
+    pub(crate) entry_quota: Option<Arc<EntryQuota>>,
     /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
     pub(crate) advice: Mutex<Option<BufferAdvice>>,
     /// Rate and RTT of the path in an earlier transfer.

@@ -3,6 +3,7 @@
 //! All transfers of a process share one pool and its limit. RRDA sets the limit by the load
 //! (`control::rrda::pool`); unused memory is returned to the system.
 
+use super::entry_quota::{EntryQuota, EntryUsage};
 use crate::base::sync::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::backlog::Backlog;
@@ -52,6 +53,8 @@ pub(crate) struct BufferPool {
     state: Mutex<Option<PoolState>>,
     /// True if a writing thread has waited for data in this epoch.
     was_starved: AtomicBool,
+    /// Outstanding entries, which take from the limit.
+    entries: Arc<EntryUsage>,
     /// Connections that buffer unread data in this process.
     unread_quotas: AtomicU64,
     /// Limit of all their unread data, and when it was computed.
@@ -134,7 +137,7 @@ impl BufferPool {
     /// Returns the share of a new stream.
     pub(crate) fn share(self: &Arc<Self>) -> Arc<PoolShare> {
         let mut state = lock(&self.state);
-        let state = state.get_or_insert_with(|| PoolState::new(self.limit));
+        let state = state.get_or_insert_with(|| PoolState::new(self));
         state.shares += 1;
         state.set_bounds();
         Arc::new(PoolShare {
@@ -151,19 +154,22 @@ impl BufferPool {
         UnreadQuota(Arc::clone(self))
     }
 
+    /// Returns the quota of outstanding entries of a new session.
+    pub(crate) fn entry_quota(&self) -> Arc<EntryQuota> {
+        EntryQuota::new(Arc::clone(&self.entries), self.present_limit())
+    }
+
+    /// Returns the user's limit, or that by free memory.
+    fn present_limit(&self) -> Bytes {
+        let used = || lock(&self.state).as_ref().map_or(0, |state| state.used_bytes);
+        self.limit.unwrap_or_else(|| default_limit(bankfull_sys::memory().ok(), used()))
+    }
+
     /// Returns the limit for unread data of all QUIC connections.
     fn unread_limit(&self) -> Bytes {
         let mut cached = lock(&self.unread_limit);
-        let now = Instant::now();
-        let known =
-            cached.filter(|(at, _)| now.saturating_duration_since(*at) < MEMORY_SAMPLE_INTERVAL);
-        let read = || {
-            let used_bytes = lock(&self.state).as_ref().map_or(0, |state| state.used_bytes);
-            let limit = self
-                .limit
-                .unwrap_or_else(|| default_limit(bankfull_sys::memory().ok(), used_bytes));
-            (now, Bytes(limit.0 / UNREAD_DIVISOR))
-        };
+        let known = cached.filter(|(at, _)| at.elapsed() < MEMORY_SAMPLE_INTERVAL);
+        let read = || (Instant::now(), Bytes(self.present_limit().0 / UNREAD_DIVISOR));
         cached.insert(known.unwrap_or_else(read)).1
     }
 
@@ -192,7 +198,7 @@ impl BufferPool {
 }
 
 impl PoolState {
-    fn new(limit: Option<Bytes>) -> Self {
+    fn new(pool: &BufferPool) -> Self {
         let now = Instant::now();
         let mut state = Self {
             origin: now,
@@ -211,17 +217,18 @@ impl PoolState {
             epoch_start: now,
             epoch: empty_interval(0, 0.0),
         };
-        state.read_memory(limit, now);
+        state.read_memory(pool, now);
         state
     }
 
     /// Reads the memory of the host and updates the limit.
-    fn read_memory(&mut self, limit: Option<Bytes>, now: Instant) {
+    fn read_memory(&mut self, pool: &BufferPool, now: Instant) {
         self.memory_read_at = now;
         let memory = bankfull_sys::memory().ok();
         self.memory_used = memory.map_or(0.0, |memory| memory.used_fraction());
         // Memory of the pool is not free, but available to it.
-        self.limit = limit.unwrap_or_else(|| default_limit(memory, self.used_bytes)).0;
+        let limit = pool.limit.unwrap_or_else(|| default_limit(memory, self.used_bytes)).0;
+        self.limit = pool.entries.remainder(limit);
         self.set_bounds();
     }
 
@@ -270,7 +277,7 @@ impl PoolState {
         self.epoch.elapsed = elapsed;
         self.epoch.was_starved = pool.was_starved.swap(false, Ordering::Relaxed);
         if now.saturating_duration_since(self.memory_read_at) >= MEMORY_SAMPLE_INTERVAL {
-            self.read_memory(pool.limit, now);
+            self.read_memory(pool, now);
         }
         let before = self.controller.size();
         let (size, reason) = self.controller.on_epoch(&self.epoch);
@@ -378,7 +385,7 @@ impl PoolShare {
         let mut has_queued = false;
         let pages = loop {
             let now = Instant::now();
-            let state = guard.get_or_insert_with(|| PoolState::new(self.pool.limit));
+            let state = guard.get_or_insert_with(|| PoolState::new(&self.pool));
             state.advance(&self.pool, now);
             if state.can_allocate(self, now) {
                 if has_queued {

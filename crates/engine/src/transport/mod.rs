@@ -5,6 +5,7 @@ pub(crate) mod buffer_pool;
 pub(crate) mod control;
 pub(crate) mod credit;
 pub(crate) mod data_stream;
+pub(crate) mod entry_quota;
 pub(crate) mod frame_reader;
 pub(crate) mod identity;
 pub(crate) mod known_hosts;

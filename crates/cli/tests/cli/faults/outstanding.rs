@@ -1,14 +1,17 @@
 //! Outstanding files and directories: a daemon announces no more of them at a time than its client
 //! allows, and accepts no more.
 
-use super::super::harness::{Peer, base, below, open_push_of, write_file};
+use super::super::harness::{
+    Daemon, Peer, Scratch, assert_same, base, below, open_push_of, run, write_file,
+};
 use super::clients::Scene;
-use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
+use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 use bankfull_proto::wire::control::{
     Cause, Direction, Entry, EntryKind, Failed, Failure, Message, Open, PathBytes, Source, Verdict,
     Want,
 };
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::os::unix::fs::symlink;
 
 const FILES: usize = 90;
@@ -113,12 +116,16 @@ fn client_gone_with_outstanding_files_blocks_no_other() {
     assert_eq!(complete_all(&mut other, 4), 4);
 }
 
-/// Files that a client announces at a time.
-const ANNOUNCED_AT_ONCE: u64 = 1000;
+/// Limit of a daemon's memory, and of the outstanding files of its first client then.
+const MAX_MEMORY: &str = "16MiB";
+const MAX_FILES: u64 = 1024;
+
+/// Entries that a client announces at a time.
+const ANNOUNCED_AT_ONCE: u64 = 100;
 
 #[test]
 fn client_that_completes_no_file_is_refused() {
-    let scene = Scene::new(&[]);
+    let scene = Scene::new(&["--max-memory", MAX_MEMORY]);
     let mut peer = scene.pushing_contents();
     // A new directory, whose files are not looked for.
     let dir = Entry { kind: EntryKind::Dir, ..below(2, b"new", 0) };
@@ -144,9 +151,9 @@ fn client_that_completes_no_file_is_refused() {
         if let Some(failure) = refused {
             break failure;
         }
-        assert!(next < 4 * u64::from(MAX_OUTSTANDING_FILES), "{next} files are not too many");
+        assert!(next < 4 * MAX_FILES, "{next} files are not too many");
     };
-    assert!(next > u64::from(MAX_OUTSTANDING_FILES), "refused after {next} files");
+    assert!(next > 2 * MAX_FILES, "refused after {next} files");
     assert_eq!(failure.cause(), Cause::Protocol);
     assert!(failure.text.contains("announced and not completed"), "{}", failure.text);
     scene.check();
@@ -154,7 +161,7 @@ fn client_that_completes_no_file_is_refused() {
 
 #[test]
 fn client_that_completes_no_directory_is_refused() {
-    let scene = Scene::new(&[]);
+    let scene = Scene::new(&["--max-memory", MAX_MEMORY]);
     let mut peer = Peer::welcomed(scene.daemon.port);
     let contents = Source { name: Vec::new(), is_dir: true, contents: true };
     // In a dry run they need not be created.
@@ -162,8 +169,8 @@ fn client_that_completes_no_directory_is_refused() {
     peer.send(&Message::Open(Open { dry_run: true, ..open }));
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
     peer.send(&Message::Entries(vec![base()]));
-    // One message beyond the limit, or the answer might be lost with the connection.
-    let limit = 2 * u64::from(MAX_OUTSTANDING_FILES);
+    // One message beyond the limit: with more, the answer might be lost with the connection.
+    let limit = 2 * MAX_FILES + 2 * MAX_DIRECTORY_DEPTH as u64;
     for batch in 0..=limit.div_ceil(ANNOUNCED_AT_ONCE) {
         let first = 2 + batch * ANNOUNCED_AT_ONCE;
         let name = |id: u64| id.to_string().into_bytes();
@@ -178,6 +185,46 @@ fn client_that_completes_no_directory_is_refused() {
         other => panic!("expected a refusal, got {other:?}"),
     }
     scene.check();
+}
+
+#[test]
+fn low_memory_limit_of_a_daemon_binds_its_clients() {
+    let here = Scratch::new();
+    let root = here.join("root");
+    fs::create_dir(&root).unwrap();
+    let daemon = Daemon::start(&root, &["--max-memory", "4MiB"]);
+    let mut peer = Peer::welcomed(daemon.port);
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    peer.send(&open_push_of(vec![contents], false));
+    let limit = match peer.receive() {
+        Some(Message::Opened(opened)) => opened.max_outstanding_files.unwrap(),
+        other => panic!("expected Opened, got {other:?}"),
+    };
+    assert_eq!(limit, 256, "a sixteenth of the limit, 1 KiB each");
+    peer.send(&Message::Entries(vec![base()]));
+    let files = |first: u64| {
+        let file = |id: u64| below(id, id.to_string().as_bytes(), 1);
+        Message::Entries((first..first + u64::from(limit)).map(file).collect())
+    };
+    // Twice as many are tolerated.
+    for first in [2, 1000, 2000, 3000] {
+        peer.send(&files(first));
+    }
+    let refused = loop {
+        match peer.receive() {
+            Some(Message::Wants(_)) => {}
+            Some(Message::Error(failure)) => break failure,
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+    };
+    assert!(refused.text.contains("announced and not completed"), "{}", refused.text);
+
+    // A real client keeps to it.
+    for i in 0..2000 {
+        write_file(&here.join(format!("tree/{}/{i}", i % 300)), b"small");
+    }
+    run(daemon.cp().arg(here.join("tree")).arg(daemon.url(""))).expect(0);
+    assert_same(&here.join("tree"), &root.join("tree"));
 }
 
 /// Directories of the tree of [`directories_complete_after_their_files`]: several messages of them.

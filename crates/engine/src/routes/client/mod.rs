@@ -27,10 +27,12 @@ use crate::stats::lost_sessions::{LostSessions, SessionTotals};
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::DataStream;
+use crate::transport::entry_quota::EntryQuota;
 use crate::transport::probe::ProbePort;
 use crate::transport::start_stagger::StartStagger;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::{Bytes, Limit, LossSample};
+use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::sources::check_sources;
 use bankfull_proto::wire::control::{
     self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
@@ -87,6 +89,8 @@ pub(crate) struct Request<'t> {
     pub(crate) earlier: PathMetrics,
     /// Totals of the sessions that this transfer has lost.
     pub(crate) lost: &'t LostSessions,
+    /// Quota of outstanding entries, if this side receives.
+    pub(crate) entry_quota: Option<Arc<EntryQuota>>,
 }
 
 impl Peer {
@@ -270,7 +274,7 @@ fn run_handshaken(
     let autotune = request.autotune(|| probe_channel(&ready, &connector, route, keys, &stats));
     let max_streams = options.max_streams().filter(|_| route != Route::SshOnly);
     let max_streams = max_streams.map(|max| max.min(welcome.max_streams));
-    let session = request.session(count, max_streams, uses_credit);
+    let session = request.session(count, max_streams, &opened);
     session.on_stop(wake);
     let peer_timeout = welcome.timeout_ms.map_or(Duration::MAX, Duration::from_millis);
     let runner = SessionRunner {
@@ -419,14 +423,21 @@ impl Request<'_> {
     }
 
     /// Creates the state shared by the threads of this side. The session has `count` data streams,
-    /// and up to `max_streams`. `uses_credit`: the sender sends only what the receiver grants.
-    fn session(&self, count: u32, max_streams: Option<u32>, uses_credit: bool) -> Session {
+    /// and up to `max_streams`.
+    fn session(&self, count: u32, max_streams: Option<u32>, opened: &Opened) -> Session {
+        let uses_credit = opened.credit == Some(true);
         let mut session = Session::new(self.options.overrides.clone(), count);
         session.cached_path = self.earlier.sustained;
         session.buffer_pool = Arc::clone(&self.context.buffer_pool);
         session.target.max = max_streams;
+        session.entry_quota.clone_from(&self.entry_quota);
         match self.direction {
-            Direction::Push => session.send.credit = uses_credit.then(Arc::default),
+            Direction::Push => {
+                session.send.credit = uses_credit.then(Arc::default);
+                if let Some(limit) = opened.max_outstanding_files {
+                    session.send.max_outstanding_files = limit.min(MAX_OUTSTANDING_FILES);
+                }
+            }
             Direction::Pull => session.sharing = self.context.sharing(self.options, uses_credit),
         }
         session.send.start_stagger = self.options.is_tuned().then(|| StartStagger::new(count));
@@ -525,8 +536,11 @@ impl Request<'_> {
             max_streams: options.max_streams(),
             credit: self.may_use_credit().then_some(true),
             trust_journal: options.rules.trust_journal.then_some(true),
-            // A merged session gets its answers only after everything is announced.
-            max_outstanding_files: self.context.merge_handle.as_ref().map(|_| u32::MAX),
+            max_outstanding_files: match &self.context.merge_handle {
+                // Its answers come only after everything is announced.
+                Some(_) => Some(u32::MAX),
+                None => self.entry_quota.as_ref().and_then(|quota| quota.announced()),
+            },
             ..Open::default()
         };
         options.overrides.write_to(&mut open);

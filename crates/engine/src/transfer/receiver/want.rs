@@ -16,7 +16,7 @@ use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
-use bankfull_proto::limits::{MAX_OUTSTANDING_FILES, MAX_RUNS};
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS};
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
@@ -35,9 +35,13 @@ use std::time::Duration;
 /// Maximum number of wants in a message: each may carry a reason of up to 4 KiB, a frame 1 MiB.
 const MAX_WANTS_PER_MESSAGE: usize = 128;
 
-/// Outstanding files, or directories, beyond which a sender is at fault: retried files need not
-/// wait, nor directories above what is walked.
-const MAX_UNSETTLED_ENTRIES: usize = 2 * MAX_OUTSTANDING_FILES as usize;
+/// Multiple of the limit of outstanding entries beyond which a sender is at fault: retried files
+/// need not wait.
+const EXCESS_FACTOR: usize = 2;
+
+/// Directories that a sender need not count: those above what it walks, and a batch of completed
+/// ones.
+const MAX_UNCOUNTED_DIRS: usize = 2 * MAX_DIRECTORY_DEPTH;
 
 /// Interval of checks for held files. (chosen: as for the end of the session)
 const HELD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -128,11 +132,17 @@ impl WantDecider<'_> {
         let held = lock(&self.held.files).len();
         let files = self.registry.ledger().outstanding_files() + held;
         let dirs = self.registry.dirs.outstanding();
-        let files = ("the number of files that are announced and not completed", files);
-        let dirs = ("the number of directories that are announced and not completed", dirs);
-        match [files, dirs].into_iter().find(|(_, number)| *number > MAX_UNSETTLED_ENTRIES) {
-            Some((what, _)) if self.merge.is_none() => {
-                Err(WireError::OverLimit { what, max: MAX_UNSETTLED_ENTRIES }.into())
+        let quota = self.registry.session.entry_quota.as_ref();
+        quota.iter().for_each(|quota| quota.set_outstanding(files + dirs));
+        let limit = quota.map_or(MAX_OUTSTANDING_FILES, |quota| quota.max_files()) as usize;
+        let max_files = EXCESS_FACTOR * limit;
+        let files = ("the number of files that are announced and not completed", files, max_files);
+        let max_dirs = max_files + MAX_UNCOUNTED_DIRS;
+        let dirs =
+            ("the number of directories that are announced and not completed", dirs, max_dirs);
+        match [files, dirs].into_iter().find(|(_, number, max)| number > max) {
+            Some((what, _, max)) if self.merge.is_none() => {
+                Err(WireError::OverLimit { what, max }.into())
             }
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use crate::base::part_names;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES};
+use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 use bankfull_proto::send::SendLedger;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
@@ -30,6 +30,10 @@ const MAX_LISTED_ENTRIES: usize = 16 << 10;
 /// Entries that are listed although many subdirectories wait above. (chosen: with a thousand
 /// directories on the path, as many as [`MAX_LISTED_ENTRIES`] a few times)
 const MIN_LISTED_ENTRIES: usize = 64;
+
+/// Outstanding directories for which the walk never waits. (chosen: a receiver with little memory
+/// asks for as many files)
+const MIN_OUTSTANDING_DIRS: u32 = 128;
 
 /// Directory on the path from a source to what is being walked.
 struct WalkedDir {
@@ -75,7 +79,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     fn wait_for_room(&self) -> bool {
         self.sender.outbox.wait_for_room();
         let limit = self.sender.session.send.max_outstanding_files;
-        let max_dirs = limit.max(MAX_OUTSTANDING_FILES) as usize;
+        let max_dirs = limit.max(MIN_OUTSTANDING_DIRS) as usize;
         self.wait_for_fewer(SendLedger::outstanding_files, limit.max(1) as usize);
         self.wait_for_fewer(SendLedger::outstanding_dirs, max_dirs);
         !self.sender.session.is_stopped()

@@ -126,6 +126,9 @@ pub struct Opened {
     /// [`Open::credit`].
     #[n(2)]
     pub credit: Option<bool>,
+    /// Push: maximum number of outstanding files and symlinks; absent: the protocol's.
+    #[n(3)]
+    pub max_outstanding_files: Option<u32>,
 }
 
 /// A path as bytes.

@@ -226,7 +226,7 @@ fn open_credit() -> Message {
 
 fn opened_push() -> Message {
     let destinations = vec![path(b"incoming/notes.txt"), path(b"incoming/tree")];
-    Message::Opened(Opened { destinations, ..Opened::default() })
+    Message::Opened(Opened { destinations, max_outstanding_files: Some(4096), ..Opened::default() })
 }
 
 fn opened_pull() -> Message {

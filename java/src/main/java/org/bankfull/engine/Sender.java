@@ -27,6 +27,8 @@ import org.bankfull.wire.WireException;
 final class Sender {
     /** Limit of outstanding entries, at which the walk waits, to bound memory. */
     private static final int MAX_OUTSTANDING_ENTRIES = 4096;
+    /** Least limit of outstanding directories that the walk has left. */
+    private static final int MIN_OUTSTANDING_DIRECTORIES = 128;
     /** Entries per message (chosen: few messages, yet a prompt first one). */
     private static final int ENTRIES_PER_BATCH = 64;
     /** Completed directories per message, or more (chosen: far fewer than may be outstanding). */
@@ -52,13 +54,15 @@ final class Sender {
     private final List<Entry> pending = new ArrayList<>();
     /** Number of aborted files that will be announced again. */
     private int retrying;
+    private final int maxOutstanding;
     private long lastId;
     private boolean entriesEnded;
     private boolean isOver;
     private boolean finished;
 
-    Sender(Session session, Summary summary, ProgressCounter counter) {
+    Sender(Session session, Summary summary, ProgressCounter counter, int receiverLimit) {
         this.session = session;
+        this.maxOutstanding = Math.max(1, Math.min(receiverLimit, MAX_OUTSTANDING_ENTRIES));
         this.summary = summary;
         this.counter = counter;
     }
@@ -96,8 +100,10 @@ final class Sender {
      */
     boolean announce(Entry entry, Path path) throws IOException, WireException {
         synchronized (this) {
-            while (!isOver && files.size() + symlinks.size() + directories.left()
-                > MAX_OUTSTANDING_ENTRIES) {
+            while (!isOver
+                && (files.size() + symlinks.size() >= maxOutstanding
+                    || directories.left()
+                        >= Math.max(maxOutstanding, MIN_OUTSTANDING_DIRECTORIES))) {
                 flush();
                 awaitChange();
             }

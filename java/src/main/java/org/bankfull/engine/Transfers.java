@@ -74,8 +74,10 @@ public final class Transfers {
             open.streams = streamCount(session, settings, summary);
             open.paths = List.of(destination);
             operands.forEach(operand -> open.sources.add(operand.source));
-            session.open(open.write()).destinations();
-            Sender sender = new Sender(session, summary, counter);
+            Message opened = session.open(open.write());
+            opened.destinations();
+            Sender sender =
+                new Sender(session, summary, counter, opened.maxOutstandingFiles());
             DataStreams streams =
                 new DataStreams(session, settings.unencrypted, new DataWriter(session, sender));
             streams.start(open.streams);

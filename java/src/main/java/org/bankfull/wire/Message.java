@@ -198,6 +198,14 @@ public final class Message {
         return paths;
     }
 
+    /** Returns the receiver's limit of outstanding files, in a push. */
+    public int maxOutstandingFiles() throws WireException {
+        Fields fields = fields(OPENED);
+        return fields.has(3)
+            ? (int) Math.min(fields.unsigned(3), Integer.MAX_VALUE)
+            : Integer.MAX_VALUE;
+    }
+
     public static Message entries(List<Entry> entries) {
         return new Message(ENTRIES, writeAll(entries, Entry::write));
     }
