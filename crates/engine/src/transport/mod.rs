@@ -7,6 +7,7 @@ pub(crate) mod credit;
 pub(crate) mod data_stream;
 pub(crate) mod entry_quota;
 pub(crate) mod frame_reader;
+mod handshake_gate;
 pub(crate) mod identity;
 pub(crate) mod known_hosts;
 pub(crate) mod pipe;

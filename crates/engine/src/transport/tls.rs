@@ -1,5 +1,6 @@
 //! TLS 1.3 with pinned self-signed certificates: configuration and blocking handshakes.
 
+use super::handshake_gate::GATE;
 use super::identity::{Identity, fingerprint_of};
 use crate::base::error::{Error, ErrorKind, is_timeout};
 use crate::model::options::Fingerprint;
@@ -111,7 +112,7 @@ fn read_magic(
     magic: &mut [u8],
     filled: &mut usize,
 ) -> io::Result<()> {
-    handshake(connection, socket)?;
+    accept_handshake(connection, socket)?;
     while *filled < magic.len() {
         match connection.reader().read(&mut magic[*filled..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -172,8 +173,34 @@ fn handshake(connection: &mut Connection, socket: &mut (impl Read + Write)) -> i
         complete_io(connection, socket)?;
     }
     // The last flight may still be queued.
+    flush(connection, socket)
+}
+
+/// Performs the handshake as server: computes only within the limit of all clients.
+fn accept_handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::Result<()> {
+    while connection.is_handshaking() {
+        flush(connection, socket)?;
+        match connection.read_tls(socket) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        if let Err(e) = GATE.pass(|| connection.process_new_packets()) {
+            // The alert that tells the reason.
+            let _ = flush(connection, socket);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, e));
+        }
+    }
+    flush(connection, socket)
+}
+
+fn flush(connection: &mut Connection, socket: &mut impl Write) -> io::Result<()> {
     while connection.wants_write() {
-        connection.write_tls(socket)?;
+        match connection.write_tls(socket) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => drop(done?),
+        }
     }
     Ok(())
 }
