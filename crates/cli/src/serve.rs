@@ -74,6 +74,26 @@ fn log_start(serving: &Serving) {
     }
 }
 
+/// Time in which sessions end after the daemon has told them to; then it does not wait for them.
+/// (chosen: the final message to a client has a second; a thread that a disk or file system blocks
+/// may take for ever)
+const ABORT_TIMEOUT: Duration = Duration::from_millis(1700);
+
+/// Time to write the last line of the log. (chosen: far more than a line takes)
+const LAST_LINE_TIME: Duration = Duration::from_millis(100);
+
+/// Ends the program unless it has ended by itself.
+fn end_program_after(timeout: Duration) {
+    thread::sleep(timeout);
+    let text = "ended without waiting for threads that do not end: is a disk stalled?";
+    // In another thread: a blocked output must not delay the exit.
+    let warn = move || warn!(target: log::STARTUP_TARGET, text, "warning");
+    if thread::Builder::new().spawn(warn).is_ok() {
+        thread::sleep(LAST_LINE_TIME);
+    }
+    bankfull::exit_now(Exit::Interrupted.code())
+}
+
 /// Runs the server: the first signal lets sessions finish for `drain_timeout`, the second one ends
 /// them, the third one ends the program.
 fn run_until_signalled(
@@ -99,9 +119,16 @@ fn run_until_signalled(
         let _ = thread::Builder::new().spawn(move || {
             thread::sleep(drain_timeout);
             end_draining();
+            end_program_after(ABORT_TIMEOUT);
         });
     });
-    caught.run(vec![first, step(&abort)])?;
+    let abort_now = step(&abort);
+    let second: Step = Box::new(move || {
+        abort_now();
+        // Without a thread, the next signal ends the program.
+        let _ = thread::Builder::new().spawn(|| end_program_after(ABORT_TIMEOUT));
+    });
+    caught.run(vec![first, second])?;
     server.run(reporter, &drain, &abort)
 }
 

@@ -77,7 +77,7 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         reader: ControlReader::new(Box::new(reader), "the client".to_owned(), ""),
         output: Box::new(output),
         wake: Box::new(move || wake.stop()),
-        close: Arc::new(|| {}),
+        close: Arc::new(|_| {}),
         // One session has all streams.
         slots: Slots::new(1 + MAX_STREAMS as usize),
         data_port: Some(port),

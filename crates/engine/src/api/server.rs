@@ -198,7 +198,7 @@ impl Server {
                     self.sessions.abort();
                 }
                 // Data streams still arrive while a session runs.
-                if self.sessions.session_count() == 0 {
+                if abort.is_cancelled() || self.sessions.session_count() == 0 {
                     self.acceptor.stop_reading_pending();
                 }
                 if self.acceptor.is_idle() {
@@ -323,7 +323,7 @@ impl Server {
             reader: ControlReader::new(input, peer.to_owned(), ""),
             output,
             wake: Box::new(move || wake.stop_reading()),
-            close: Arc::new(move || close_when_acked(&close)),
+            close: Arc::new(move |is_flushed| close_when_acked(&close, is_flushed)),
             slots: Arc::clone(&self.slots),
             data_port: None,
             data_hosts: Vec::new(),

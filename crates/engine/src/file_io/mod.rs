@@ -1,6 +1,7 @@
 //! Files: paths confined to a root, directories, and block-wise reads and writes.
 
 pub(crate) mod block_io;
+pub(crate) mod content;
 pub(crate) mod dir_table;
 pub(crate) mod path_root;
 pub(crate) mod roots;

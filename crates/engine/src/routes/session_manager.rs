@@ -143,7 +143,7 @@ impl ControlConn {
     /// Sends the client the reason why there is no session.
     pub(crate) fn refuse(mut self, error: &Error) {
         let _ = self.write(&Message::Error(error.to_failure()));
-        (self.close)();
+        (self.close)(true);
     }
 }
 
@@ -233,7 +233,12 @@ impl SessionManager {
         self.check_token(&hello)?;
         conn.reader.set_authenticated();
         std::mem::replace(&mut conn.on_authenticated, Box::new(|| {}))();
-        let slots = conn.slots.reserve(SLOT_WAIT).ok_or_else(busy)?;
+        let is_draining = || self.draining.is_cancelled();
+        let slots =
+            conn.slots.reserve(SLOT_WAIT, is_draining).ok_or_else(|| match is_draining() {
+                true => shutting_down(),
+                false => busy(),
+            })?;
         let max_streams = u32::try_from(slots.max_streams()).unwrap_or(u32::MAX).min(MAX_STREAMS);
         let mut welcome = Welcome {
             version,
@@ -261,11 +266,7 @@ impl SessionManager {
         // A draining port ends reading itself: the end is not the client's doing.
         let is_ended = received.as_ref().map_or_else(|e| e.kind() == ErrorKind::Network, |_| true);
         if is_ended && self.draining.is_cancelled() {
-            return Err(Failure::new(
-                Cause::Cancelled,
-                "the server is shutting down: try again later",
-            )
-            .into());
+            return Err(shutting_down());
         }
         received
     }
@@ -513,6 +514,11 @@ impl SessionManager {
         stream.set_permit(Box::new(slot));
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
+}
+
+/// Error of a client whose session has not begun when the server ends.
+fn shutting_down() -> Error {
+    Failure::new(Cause::Cancelled, "the server is shutting down: try again later").into()
 }
 
 /// Error of a client that gets no slots.

@@ -13,6 +13,9 @@ const SLOTS_PER_SESSION: usize = 2;
 /// (chosen: each holds a thread and some descriptors)
 const MAX_WAITING: usize = 128;
 
+/// Interval at which a waiting client's thread checks whether the daemon ends.
+const OVER_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Connection slots of a daemon.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -36,9 +39,13 @@ impl Slots {
         Arc::new(Self { max: max.max(SLOTS_PER_SESSION), state, released })
     }
 
-    /// Waits for the slots of a session, in order of arrival. `None` after `limit`, or if too many
-    /// clients wait.
-    pub(crate) fn reserve(self: &Arc<Self>, limit: Duration) -> Option<Arc<SessionSlots>> {
+    /// Waits for the slots of a session, in order of arrival. `None` after `limit`, once `is_over`,
+    /// or if too many clients wait.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        limit: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> Option<Arc<SessionSlots>> {
         let deadline = Instant::now() + limit;
         let mut state = lock(&self.state);
         if state.waiting.len() >= MAX_WAITING {
@@ -53,11 +60,11 @@ impl Slots {
                 break true;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || is_over() {
                 break false;
             }
-            state =
-                self.released.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.released.wait_timeout(state, left.min(OVER_POLL_INTERVAL));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
         state.waiting.remove(&ticket);
         if is_admitted {
@@ -147,10 +154,13 @@ mod tests {
     #[test]
     fn session_is_admitted_with_a_data_stream() {
         let slots = Slots::new(5);
-        let first = slots.reserve(AT_ONCE).unwrap();
+        let first = slots.reserve(AT_ONCE, || false).unwrap();
         assert_eq!(first.max_streams(), 4);
-        let second = slots.reserve(AT_ONCE).unwrap();
-        assert!(slots.reserve(AT_ONCE).is_none(), "a control connection alone is of no use");
+        let second = slots.reserve(AT_ONCE, || false).unwrap();
+        assert!(
+            slots.reserve(AT_ONCE, || false).is_none(),
+            "a control connection alone is of no use"
+        );
         assert_eq!(second.max_streams(), 2);
         let streams = [second.attach(), second.attach()];
         assert!(streams.iter().all(Option::is_some) && second.attach().is_none());
@@ -161,25 +171,25 @@ mod tests {
     #[test]
     fn slot_of_lost_stream_is_kept_for_its_session() {
         let slots = Slots::new(4);
-        let first = slots.reserve(AT_ONCE).unwrap();
-        let second = slots.reserve(AT_ONCE).unwrap();
+        let first = slots.reserve(AT_ONCE, || false).unwrap();
+        let second = slots.reserve(AT_ONCE, || false).unwrap();
         let lost = first.attach().unwrap();
         drop(lost);
-        assert!(slots.reserve(AT_ONCE).is_none());
+        assert!(slots.reserve(AT_ONCE, || false).is_none());
         let again = first.attach().unwrap();
         assert!(first.attach().is_none());
         // A stream that outlives its session keeps the slots.
         drop(first);
-        assert!(slots.reserve(AT_ONCE).is_none());
+        assert!(slots.reserve(AT_ONCE, || false).is_none());
         drop(again);
-        assert!(slots.reserve(AT_ONCE).is_some());
+        assert!(slots.reserve(AT_ONCE, || false).is_some());
         drop(second);
     }
 
     #[test]
     fn waiting_sessions_are_admitted_in_order() {
         let slots = Slots::new(2);
-        let mut running = slots.reserve(AT_ONCE).unwrap();
+        let mut running = slots.reserve(AT_ONCE, || false).unwrap();
         let (sender, admitted) = std::sync::mpsc::channel();
         let mut waiting = Vec::new();
         for number in 0..4 {
@@ -188,7 +198,7 @@ mod tests {
             let before = is_waiting();
             let other = Arc::clone(&slots);
             waiting.push(thread::spawn(move || {
-                let session = other.reserve(PATIENT).unwrap();
+                let session = other.reserve(PATIENT, || false).unwrap();
                 sender.send((number, session)).unwrap();
             }));
             while is_waiting() == before {
@@ -207,12 +217,22 @@ mod tests {
     }
 
     #[test]
+    fn waiting_ends_with_the_daemon() {
+        let slots = Slots::new(2);
+        let _running = slots.reserve(AT_ONCE, || false).unwrap();
+        let (started, is_over) = (Instant::now(), std::cell::Cell::new(false));
+        let ends = || is_over.replace(true);
+        assert!(slots.reserve(PATIENT, ends).is_none());
+        assert!(started.elapsed() < PATIENT && lock(&slots.state).waiting.is_empty());
+    }
+
+    #[test]
     fn waiting_clients_are_limited() {
         let slots = Slots::new(2);
-        let _running = slots.reserve(AT_ONCE).unwrap();
+        let _running = slots.reserve(AT_ONCE, || false).unwrap();
         lock(&slots.state).waiting.extend(1000..1000 + MAX_WAITING as u64);
         let started = Instant::now();
-        assert!(slots.reserve(PATIENT).is_none());
+        assert!(slots.reserve(PATIENT, || false).is_none());
         assert!(started.elapsed() < PATIENT);
     }
 }

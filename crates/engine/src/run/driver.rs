@@ -48,7 +48,8 @@ pub(crate) struct ControlChannel {
     pub(crate) close: CloseFn,
 }
 
-pub(crate) type CloseFn = Arc<dyn Fn() + Send + Sync>;
+/// Function that closes a connection; true: everything was written, and may still be under way.
+pub(crate) type CloseFn = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// Everything that a session needs to run, except its task.
 pub(crate) struct SessionRunner<'a> {
@@ -126,8 +127,8 @@ impl SessionRunner<'_> {
                     self.receive_test(&mut reader, outbox, time, streams)
                 }
             };
-            let result = self.close_session(result, &mut reader, outbox, receives);
-            close();
+            let (result, is_flushed) = self.close_session(result, &mut reader, outbox, receives);
+            close(is_flushed);
             self.ended.set();
             drop(receiving);
             result
@@ -137,13 +138,15 @@ impl SessionRunner<'_> {
     }
 
     /// Closes the session in order, or reports the error to the peer.
+    ///
+    /// Returns the result of the session, and true if all messages were written.
     fn close_session(
         &self,
         result: Result<SideSummaries, Error>,
         reader: &mut ControlReader,
         outbox: &Outbox,
         receives: bool,
-    ) -> Result<SideSummaries, Error> {
+    ) -> (Result<SideSummaries, Error>, bool) {
         let result = match result {
             Ok(times) => Ok(times),
             Err(error) => {
@@ -174,7 +177,7 @@ impl SessionRunner<'_> {
             reader.wait_closed();
         }
         self.session.stop();
-        result
+        (result, flushed)
     }
 
     /// Runs the ticker: heartbeats, progress events and cancellation.

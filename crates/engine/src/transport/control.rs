@@ -47,8 +47,12 @@ const CLOSE_ACK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Closes a control connection once the peer's host has acknowledged all data.
 ///
 /// Closing a socket with unread or arriving data resets the connection; a lost final message would
-/// not be retransmitted then.
-pub(crate) fn close_when_acked(socket: &Socket) {
+/// not be retransmitted then. A peer that does not read, so that not everything could be written
+/// (`is_flushed`), is not waited for.
+pub(crate) fn close_when_acked(socket: &Socket, is_flushed: bool) {
+    if !is_flushed {
+        return socket.shutdown();
+    }
     let deadline = Instant::now() + CLOSE_ACK_TIMEOUT;
     match socket {
         Socket::Tcp(tcp) => {

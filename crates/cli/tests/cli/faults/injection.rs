@@ -62,21 +62,9 @@ impl Scene {
     fn inject(&self, is_local: bool, into: &Path, rng: &mut Rng) -> String {
         let (call, count) = CALLS[rng.below(CALLS.len() as u64) as usize];
         let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];
-        let injection = format!("inject={call}:{fault}:when={}", 1 + rng.below(count));
-        let copy = self.copy(is_local, into);
-        let mut command = Command::new("strace");
-        command.args(["-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-        command.args(["-e", &injection]);
-        let program = std::env::var_os("BANKFULL_INJECTED");
-        command.arg(program.unwrap_or_else(|| copy.get_program().to_owned()));
-        command.args(copy.get_args());
-        for (name, value) in copy.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        let done = run(&mut command);
+        let injection = format!("{fault}:when={}", 1 + rng.below(count));
+        let done = run(&mut traced(&self.copy(is_local, into), call, &injection));
+        let injection = format!("{call}:{injection}");
         assert!(!done.err.contains("panicked"), "{injection}\n{}", done.err);
         match done.code {
             Some(0) => assert_same(&self.tree.path, &into.join("bulk")),
@@ -120,8 +108,25 @@ fn check_names(source: &Path, copied_to: &Path, injected: &[String]) {
     }
 }
 
+/// Returns the command with an injection into its system calls of this name.
+pub(super) fn traced(command: &Command, call: &str, injection: &str) -> Command {
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+    traced.args(["-e", &format!("inject={call}:{injection}")]);
+    let program = std::env::var_os("BANKFULL_INJECTED");
+    traced.arg(program.unwrap_or_else(|| command.get_program().to_owned()));
+    traced.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => traced.env(name, value),
+            None => traced.env_remove(name),
+        };
+    }
+    traced
+}
+
 /// True if strace may trace here.
-fn can_trace() -> bool {
+pub(super) fn can_trace() -> bool {
     let mut traced = Command::new("strace");
     traced.args(["-f", "-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
     let status = traced.status();

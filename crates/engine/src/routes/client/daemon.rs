@@ -206,7 +206,7 @@ fn control_peer(
         reader: ControlReader::new(input, name.to_owned(), RERUN_HINT),
         output,
         wake: Box::new(move || wake.stop_reading()),
-        close: Arc::new(move || close_when_acked(&close)),
+        close: Arc::new(move |is_flushed| close_when_acked(&close, is_flushed)),
         name: name.to_owned(),
         route,
         max_noise_bytes: 0,

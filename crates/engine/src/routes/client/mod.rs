@@ -108,7 +108,7 @@ impl Peer {
         let result = cancel.run_cancellable(move || work(&mut self).map(|done| (self, done)));
         // Otherwise the failed work has dropped the connection, and ssh may still print the reason.
         if cancel.is_cancelled() {
-            close();
+            close(true);
         }
         result
     }
@@ -129,11 +129,11 @@ impl Peer {
         let work = move || work(&mut self).map(|done| (self, done));
         let result = run_abandonable(|| cancel.is_cancelled() || is_late(), work);
         if cancel.is_cancelled() {
-            close();
+            close(true);
         }
         match result {
             Err(error) if error.kind() == ErrorKind::Interrupted && !cancel.is_cancelled() => {
-                close();
+                close(true);
                 Err(loss.to_error(&std::io::ErrorKind::TimedOut.into()))
             }
             done => done.map(|(mut peer, done)| {
@@ -227,7 +227,8 @@ pub(crate) fn run(
 ) -> Result<Summary, Error> {
     let close = Arc::clone(&handshaken.peer.close);
     let _in_session = session_span(&handshaken.welcome.session, &handshaken.peer.name).entered();
-    run_handshaken(handshaken, connector, request, events, cancel, started).inspect_err(|_| close())
+    run_handshaken(handshaken, connector, request, events, cancel, started)
+        .inspect_err(|_| close(true))
 }
 
 fn run_handshaken(
@@ -594,7 +595,7 @@ mod tests {
             reader: ControlReader::new(Box::new(near.try_clone().unwrap()), "server".into(), ""),
             output: Box::new(near),
             wake: Box::new(|| {}),
-            close: Arc::new(move || drop(end.shutdown(std::net::Shutdown::Both))),
+            close: Arc::new(move |_| drop(end.shutdown(std::net::Shutdown::Both))),
             name: "server".to_owned(),
             route: Route::Daemon,
             max_noise_bytes: 0,

@@ -41,6 +41,9 @@ impl<'m, 'a> Mover<'m, 'a> {
                 Work::Block { file, index } => self.move_block(file, index, &mut buffer),
                 Work::Pack(files) => {
                     for id in files {
+                        if self.store.registry.session.is_stopped() {
+                            break;
+                        }
                         self.move_small(id, &mut buffer, &mut meter);
                     }
                 }
@@ -79,6 +82,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         }
         match self.copy(&file, &source, &incoming, range, buffer) {
             Ok(Ok(())) => self.store.record_copied(&incoming, index..index + 1),
+            Ok(Err(_)) if self.store.registry.session.is_stopped() => {}
             Ok(Err(e)) => {
                 let failure = self.store.registry.write_failure(&incoming, &e);
                 self.store.registry.fail_file(id, &failure);
@@ -116,13 +120,17 @@ impl<'m, 'a> Mover<'m, 'a> {
         buffer: &mut [u8],
     ) -> Result<io::Result<()>, SourceError> {
         let Ok(part) = self.store.parts.open(incoming) else { return Ok(Ok(())) };
+        let is_stopped = || self.store.registry.session.is_stopped();
         if file.entry.sparse
-            && let Err(e) = part.clear_holes(&range, || true)
+            && let Err(e) = part.clear_holes(&range, is_stopped)
         {
             return Ok(Err(e));
         }
         let mut at = range.start;
         while at < range.end {
+            if is_stopped() {
+                return Ok(Err(io::ErrorKind::Interrupted.into()));
+            }
             let extent = if file.entry.sparse {
                 let found = bankfull_sys::data_extent(source, at)
                     .map_err(|e| self.sender.files.failed(file, &e))?;

@@ -7,12 +7,12 @@ use super::part_file::is_block_intact;
 use super::store::FileStore;
 use super::want_message::make_want;
 use crate::base::sync::lock;
+use crate::file_io::content::read_chunks;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::journal::Record;
 use bankfull_proto::wire::control::{Failure, Message, Verdict, Want};
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -116,18 +116,14 @@ impl Hasher<'_, '_> {
     fn hash_existing(&mut self, incoming: &IncomingFile) -> io::Result<FileHash> {
         let file = self.store.registry.dirs.open(incoming.dir)?.open_file(&incoming.name)?;
         let mut hasher = blake3::Hasher::new();
-        let mut offset = 0;
-        loop {
-            if self.is_stopped() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            match file.read_at(&mut self.buffer, offset)? {
-                0 => return Ok(FileHash(*hasher.finalize().as_bytes())),
-                n => {
-                    hasher.update(&self.buffer[..n]);
-                    offset += n as u64;
-                }
-            }
+        let session = &self.store.registry.session;
+        let update = |chunk: &[u8]| {
+            hasher.update(chunk);
+        };
+        let is_stopped = || session.is_stopped();
+        match read_chunks(&file, 0..u64::MAX, &mut self.buffer, is_stopped, update)? {
+            Some(_) => Ok(FileHash(*hasher.finalize().as_bytes())),
+            None => Err(io::ErrorKind::Interrupted.into()),
         }
     }
 

@@ -2,6 +2,7 @@
 //! in place. `bankfull_proto::plan` and `bankfull_proto::receive` hold the rules; this module adds
 //! files, sockets and threads.
 
+mod clear;
 mod completion;
 mod dirs;
 mod hashing;
@@ -196,8 +197,12 @@ impl<'a> Receiver<'a> {
         self.wants.wait_merged();
         let registry = &self.registry;
         let report = |path, failure| registry.report_problem(path, failure);
-        registry.dirs.set_metadata(|entry| self.wants.defers_metadata(entry), report);
+        let is_stopped = || registry.session.is_stopped();
+        // After a stop, the next run sets what is left.
+        let defers = |entry: &_| is_stopped() || self.wants.defers_metadata(entry);
+        registry.dirs.set_metadata(defers, report);
         if self.syncs_at_end
+            && !is_stopped()
             && let Err(e) = registry.dirs.sync_filesystem()
         {
             let failure = failure("cannot flush the destination to disk", &e);

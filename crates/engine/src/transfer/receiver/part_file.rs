@@ -4,10 +4,12 @@
 //! written to the part file before its record is appended to the journal. After a power loss the
 //! identity of the boot tells which records are in doubt; see `bankfull_proto::journal`.
 
+use super::clear::clear;
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
 use crate::file_io::block_io::direct::CacheBypass;
+use crate::file_io::content::read_chunks;
 use crate::model::options::DirectIo;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
@@ -43,6 +45,9 @@ pub(crate) const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Records between two barriers: the number of blocks, of 1 MiB to 16 MiB each, that are read
 /// again after a power loss. (chosen: few flushes, and little to read again)
 const RECORDS_PER_BARRIER: u64 = 256;
+
+/// Bytes of a journal that are read at a time. (chosen: few calls, and a moment)
+const JOURNAL_CHUNK_BYTES: u64 = 1 << 20;
 
 /// Boot identity if the kernel reports none.
 pub(crate) const UNKNOWN_BOOT: [u8; 16] = [0; 16];
@@ -255,7 +260,8 @@ impl PartFile {
             // Opened under the lock, so that no other session writes to it.
             let journal = found(dir.open_rw(&names.journal)).map_err(failed)?;
             let Some(journal) = journal else { return Ok(Earlier::Missing) };
-            let found = Self::replay_journal(dir, names, entry, boot, file, journal)?;
+            let is_stopped = || request.session.is_stopped();
+            let found = Self::replay_journal(dir, names, entry, boot, file, journal, is_stopped)?;
             return Ok(found.map_or(Earlier::Missing, |found| Earlier::Found(Box::new(found))));
         }
         Err(busy(&shown))
@@ -269,11 +275,11 @@ impl PartFile {
         boot: [u8; 16],
         file: File,
         mut journal: File,
+        is_stopped: impl Fn() -> bool,
     ) -> Result<Option<EarlierPart>, Failure> {
-        let mut bytes = Vec::new();
-        if journal.read_to_end(&mut bytes).is_err() {
+        let Some(bytes) = read_journal(&mut journal, entry.size, is_stopped) else {
             return Ok(None);
-        }
+        };
         let Ok(replay) = journal::replay(&bytes, &boot) else { return Ok(None) };
         let name = &*String::from_utf8_lossy(&entry.name);
         let stat = bankfull_sys::stat_file(&file)
@@ -369,30 +375,13 @@ impl PartFile {
         }
     }
 
-    /// Makes a range read as zeros, for a hole, while `may_continue` returns true.
+    /// Makes a range read as zeros, for a hole; see [`clear`].
     pub(crate) fn clear_holes(
         &self,
         range: &Range<u64>,
-        may_continue: impl Fn() -> bool,
+        is_stopped: impl Fn() -> bool,
     ) -> io::Result<()> {
-        let len = range.end - range.start;
-        if !self.may_hold_stale_data
-            || len == 0
-            || bankfull_sys::punch_hole(&self.file, range.start, len)?
-        {
-            return Ok(());
-        }
-        let zeros = vec![0; 1 << 20];
-        let mut at = range.start;
-        while at < range.end {
-            if !may_continue() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let chunk = (range.end - at).min(zeros.len() as u64) as usize;
-            self.file.write_all_at(&zeros[..chunk], at)?;
-            at += chunk as u64;
-        }
-        Ok(())
+        if self.may_hold_stale_data { clear(&self.file, range, is_stopped) } else { Ok(()) }
     }
 }
 
@@ -504,6 +493,20 @@ fn creation_failure(name: &OsStr, shown: &str, error: &io::Error) -> Failure {
             failure(format!("cannot receive {shown:?}: {name} is in the way: remove it"), error)
         }
         _ => failure(format!("cannot create a file for {shown:?}"), error),
+    }
+}
+
+/// Reads a journal; `None` once `is_stopped`, or if it is larger than its part file, of `size`.
+fn read_journal(journal: &mut File, size: u64, is_stopped: impl Fn() -> bool) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        // A block is far larger than its records.
+        if is_stopped() || bytes.len() as u64 > size {
+            return None;
+        }
+        if journal.take(JOURNAL_CHUNK_BYTES).read_to_end(&mut bytes).ok()? == 0 {
+            return Some(bytes);
+        }
     }
 }
 
@@ -632,19 +635,9 @@ pub(crate) fn is_block_intact(
 ) -> bool {
     let Some(range) = layout.range(index) else { return false };
     let mut hasher = BlockHasher::new(layout, range.start);
-    let mut offset = range.start;
-    while offset < range.end {
-        if is_stopped() {
-            return false;
-        }
-        let chunk = (range.end - offset).min(buffer.len() as u64) as usize;
-        if file.read_exact_at(&mut buffer[..chunk], offset).is_err() {
-            return false;
-        }
-        hasher.update(&buffer[..chunk]);
-        offset += chunk as u64;
-    }
-    hasher.finish() == *hash
+    let update = |chunk: &[u8]| hasher.update(chunk);
+    let reached = read_chunks(file, range.clone(), buffer, is_stopped, update);
+    reached.is_ok_and(|end| end == Some(range.end)) && hasher.finish() == *hash
 }
 
 /// Writes a journal for this boot with the blocks that cannot have been lost since.
@@ -760,6 +753,23 @@ mod tests {
         assert_eq!(here.blocks, [RecordedBlock { index: 2, hash, is_durable: true }]);
         assert_eq!(here.holes, [Run { first: 0, count: 2 }]);
         assert_eq!(fixture.resume(&Arc::default(), 2), None);
+    }
+
+    #[test]
+    fn journal_is_not_read_after_a_stop_or_beyond_its_part() {
+        let journal = || {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&vec![1; 3 << 20]).unwrap();
+            io::Seek::rewind(&mut file).unwrap();
+            file
+        };
+        let read = read_journal(&mut journal(), 3 << 20, || false);
+        assert_eq!(read.map(|bytes| bytes.len()), Some(3 << 20));
+        assert_eq!(read_journal(&mut journal(), 1 << 20, || false), None);
+        let checks = std::cell::Cell::new(0);
+        let is_stopped = || checks.replace(checks.get() + 1) == 2;
+        assert_eq!(read_journal(&mut journal(), 3 << 20, is_stopped), None);
+        assert_eq!(checks.get(), 3);
     }
 
     #[test]

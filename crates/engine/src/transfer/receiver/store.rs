@@ -107,6 +107,9 @@ impl<'a> FileStore<'a> {
         let (id, durable) = (incoming.entry.id, self.is_durable());
         let Some(layout) = incoming.layout() else { return };
         for index in blocks {
+            if registry.session.is_stopped() {
+                return;
+            }
             let recorded = self.parts.open(incoming).and_then(|part| {
                 part.record(&Record::Copied { index }, durable)
                     .map_err(|e| registry.write_failure(incoming, &e))
@@ -175,17 +178,22 @@ impl<'a> FileStore<'a> {
         let bytes = new_runs.iter().map(range).map(|range| range.end - range.start).sum();
         self.registry.stats.counts.record(&incoming.stats, ByteSource::Holes, bytes);
         let recorded = part.and_then(|part| {
-            let may_continue = || !self.registry.session.is_stopped();
+            let is_stopped = || self.registry.session.is_stopped();
             new_runs
                 .iter()
                 .try_for_each(|run| {
-                    part.clear_holes(&range(run), may_continue)?;
+                    if is_stopped() {
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
+                    part.clear_holes(&range(run), is_stopped)?;
                     part.record(&Record::Holes { run: *run }, false)
                 })
                 .map_err(|e| self.registry.write_failure(&incoming, &e))
         });
         self.parts.close(&incoming);
-        if let Err(failure) = recorded {
+        if let Err(failure) = recorded
+            && !self.registry.session.is_stopped()
+        {
             self.registry.fail_file(holes.file, &failure);
         }
         Ok(())

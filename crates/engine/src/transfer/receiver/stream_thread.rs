@@ -14,11 +14,16 @@ use bankfull_proto::wire::control::{Failure, Message, Nack};
 use bankfull_proto::wire::data::{self, HEADER_BYTES, Header, PackedFile};
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tracing::debug;
 
 /// Granularity at which zeros of a sparse file are skipped: a page. (Linux file systems allocate at
 /// least 4 KiB)
 const ZERO_PAGE_BYTES: usize = 4096;
+
+/// Time after the end of a session in which received data is still written. (chosen: enough for
+/// what is in memory, unless the disk is stalled)
+const STORE_TIME_AFTER_STOP: Duration = Duration::from_millis(100);
 
 /// State of a stream's thread.
 pub(crate) struct Worker<'r, 'a> {
@@ -28,11 +33,14 @@ pub(crate) struct Worker<'r, 'a> {
     pack: Vec<u8>,
     /// Files completed since the last report to [`Completion`](super::completion::Completion).
     completed: usize,
+    /// Time when the stop of the session was noticed.
+    stopped_at: Option<Instant>,
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
     pub(crate) fn new(store: &'r FileStore<'a>, stream: DataFrameReader) -> Self {
-        Self { store, stream, meter: ThreadMeter::start(), pack: Vec::new(), completed: 0 }
+        let meter = ThreadMeter::start();
+        Self { store, stream, meter, pack: Vec::new(), completed: 0, stopped_at: None }
     }
 
     /// Runs until the sender ends the stream.
@@ -42,6 +50,7 @@ impl<'r, 'a> Worker<'r, 'a> {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         loop {
             self.meter.mark(Stage::Network);
+            self.check_running()?;
             match self.stream.next_event()? {
                 FrameEvent::End | FrameEvent::Header(_, Header::End) => return Ok(()),
                 FrameEvent::Header(bytes, Header::Block { file, offset, len }) => {
@@ -53,7 +62,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                     self.stream.report_verified(len.into());
                 }
                 // No data for a while; the control connection detects a dead peer.
-                FrameEvent::Idle if self.store.registry.session.is_stopped() => return Ok(()),
+                FrameEvent::Idle if self.stopped_at.is_some() => return Ok(()),
                 FrameEvent::Idle => self.meter.mark(Stage::Idle),
                 FrameEvent::Header(_, Header::Filler { .. })
                 | FrameEvent::Chunk(_)
@@ -64,6 +73,18 @@ impl<'r, 'a> Worker<'r, 'a> {
             self.report_stats();
             // After all else, as it may end the session.
             self.store.completion.on_completed(std::mem::take(&mut self.completed));
+        }
+    }
+
+    /// Fails a moment after the session has stopped: the next run sends again what is not written.
+    fn check_running(&mut self) -> io::Result<()> {
+        if !self.store.registry.session.is_stopped() {
+            return Ok(());
+        }
+        let stopped_at = *self.stopped_at.get_or_insert_with(Instant::now);
+        match stopped_at.elapsed() < STORE_TIME_AFTER_STOP {
+            true => Ok(()),
+            false => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
 
@@ -135,6 +156,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let skip_zeros = incoming.entry.sparse && !zeros_matter;
         let mut at = 0;
         while at < u64::from(len) {
+            self.check_running()?;
             let chunk = self.stream.next_chunk()?;
             self.meter.mark(Stage::Network);
             hasher.update(&chunk);
@@ -201,9 +223,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.meter.mark(Stage::Compute);
         let mut done = Vec::with_capacity(files.len());
         for packed in &files {
-            if self.store.registry.session.is_stopped() {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
+            self.check_running()?;
             self.store_packed(packed, &mut done)?;
         }
         self.store.registry.outbox.post_finished(&done);

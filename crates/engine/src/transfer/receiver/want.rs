@@ -192,6 +192,9 @@ impl WantDecider<'_> {
         let mut answers = Answers::default();
         let mut made = Vec::new();
         for entry in entries {
+            if self.registry.session.is_stopped() {
+                return Ok(());
+            }
             self.registry.ledger().announce(entry.id)?;
             if part_names::is_part_name(&entry.name) {
                 return Err(
@@ -389,6 +392,9 @@ impl WantDecider<'_> {
             let files = std::mem::take(&mut *lock(&self.held.files));
             let mut answers = Answers::default();
             for file in files {
+                if session.is_stopped() {
+                    return;
+                }
                 self.enter_part(file, idle_timeout, &mut answers);
             }
             self.post(answers);

@@ -2,6 +2,7 @@
 
 use crate::base::error;
 use crate::base::sync::lock;
+use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::{Layout, Run};
@@ -169,34 +170,38 @@ impl SourceFiles {
     ) -> Result<Option<FileHash>, SourceError> {
         let opened = self.open_uncached(file)?;
         let mut hasher = blake3::Hasher::new();
-        let mut offset = 0;
-        while offset < file.entry.size {
-            if is_stopped() {
-                return Ok(None);
-            }
-            let n = opened.read_at(buffer, offset).map_err(|e| self.failed(file, &e))?;
-            if n == 0 {
-                return Err(SourceError::Changed);
-            }
-            hasher.update(&buffer[..n]);
-            offset += n as u64;
+        let update = |chunk: &[u8]| {
+            hasher.update(chunk);
+        };
+        let reached = read_chunks(&opened, 0..file.entry.size, buffer, is_stopped, update);
+        match reached.map_err(|e| self.failed(file, &e))? {
+            Some(end) if end < file.entry.size => return Err(SourceError::Changed),
+            Some(_) => {}
+            None => return Ok(None),
         }
         self.check(file, &opened)?;
         Ok(Some(FileHash(*hasher.finalize().as_bytes())))
     }
 
-    /// Returns the blocks of a file that lie wholly in holes.
-    pub(crate) fn holes(&self, file: &SourceFile) -> Result<FileRuns, SourceError> {
+    /// Returns the blocks of a file that lie wholly in holes; `None` once `is_stopped`.
+    pub(crate) fn holes(
+        &self,
+        file: &SourceFile,
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<Option<FileRuns>, SourceError> {
         // Not cached: all wanted sparse files come here first, and descriptors are few.
         let opened = self.open_uncached(file)?;
         let mut holes = FileRuns { file: file.entry.id, runs: Vec::new() };
         let Ok(layout) = Layout::new(file.entry.size, file.entry.block_bytes) else {
-            return Ok(holes);
+            return Ok(Some(holes));
         };
         let block = u64::from(layout.block_bytes());
         let mut next = 0;
         let mut offset = 0;
         while offset < layout.size() {
+            if is_stopped() {
+                return Ok(None);
+            }
             let extent = bankfull_sys::data_extent(&opened, offset)
                 .map_err(|e| self.failed(file, &e))?
                 .unwrap_or(layout.size()..layout.size());
@@ -209,7 +214,7 @@ impl SourceFiles {
             next = next.max(extent.end.div_ceil(block));
             offset = extent.end.max(offset + 1);
         }
-        Ok(holes)
+        Ok(Some(holes))
     }
 }
 
@@ -276,7 +281,8 @@ mod tests {
         entry.id = 5;
         assert!(entry.sparse);
         sources.insert(entry, 0, OsStr::new("f"), 0);
-        let holes = sources.holes(&sources.find(5).unwrap()).unwrap();
+        let holes = sources.holes(&sources.find(5).unwrap(), || false).unwrap().unwrap();
+        assert!(matches!(sources.holes(&sources.find(5).unwrap(), || true), Ok(None)));
         let runs: Vec<(u64, u64)> = holes.runs.iter().map(|r| (r.first, r.count)).collect();
         assert_eq!(runs, [(0, 3), (4, 3), (10, 11)]);
     }

@@ -124,6 +124,9 @@ impl<'a> Sender<'a> {
             Message::Wants(wants) => {
                 let mut is_work = false;
                 for want in &wants {
+                    if self.session.is_stopped() {
+                        return Ok(());
+                    }
                     is_work |= self.on_want(want)?;
                 }
                 // One notification for all: a woken stream finds enough files for a pack.
@@ -211,10 +214,10 @@ impl<'a> Sender<'a> {
         Ok(next == NextStep::Work)
     }
 
-    /// Sends the holes of a file; returns their bytes, or `None` if the file failed.
+    /// Sends the holes of a file; returns their bytes, or `None` if it failed or the session stops.
     fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
-        match self.files.holes(file) {
-            Ok(holes) => {
+        match self.files.holes(file, || self.session.is_stopped()) {
+            Ok(Some(holes)) => {
                 self.queue.with_ledger(|ledger| ledger.on_holes(&holes))?;
                 for runs in holes.runs.chunks(MAX_RUNS) {
                     let part = FileRuns { file: holes.file, runs: runs.to_vec() };
@@ -222,6 +225,7 @@ impl<'a> Sender<'a> {
                 }
                 Ok(Some(bytes_in(&file.entry, &holes)))
             }
+            Ok(None) => Ok(None),
             Err(error) => {
                 self.on_source_error(file.entry.id, error);
                 Ok(None)

@@ -224,6 +224,9 @@ impl<'s, 'a> Worker<'s, 'a> {
         self.pack.clear();
         let mut count = 0;
         for &id in ids {
+            if self.sender.session.is_stopped() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
             let Some(file) = self.sender.files.find(id) else { continue };
             match self.read_small(&file) {
                 Ok(len) => {

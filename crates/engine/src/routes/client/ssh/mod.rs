@@ -170,7 +170,7 @@ fn start(
         reader: ControlReader::new(Box::new(input), login.host.to_owned(), RERUN_HINT),
         output: Box::new(output),
         wake: Box::new(move || control.stop()),
-        close: Arc::new(move || terminate(&mut lock(&reaper))),
+        close: Arc::new(move |_| terminate(&mut lock(&reaper))),
         name: login.host.to_owned(),
         route: Route::Ssh,
         max_noise_bytes: MAX_NOISE_BYTES,
