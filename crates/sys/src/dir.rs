@@ -11,7 +11,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -247,6 +247,28 @@ impl Dir {
     pub fn set_mtime(&self, name: &OsStr, mtime: Timestamp) -> io::Result<()> {
         let (name, times) = (entry_name(name)?, mtime.as_mtime_only()?);
         Ok(rustix::fs::utimensat(self, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Adds mode bits to the file or directory that is the entry `name`.
+    ///
+    /// It need not be readable. Returns false if another user owns it, or it is of another type.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is none, or no `/proc`.
+    pub fn add_mode(&self, name: &OsStr, bits: u32) -> io::Result<bool> {
+        // Without following a link, and without the permission to read.
+        let fd = open_child(self, name, OFlags::PATH, Mode::empty())?;
+        let stat = stat_file(&fd)?;
+        let is_own = stat.uid == crate::host::effective_uid();
+        if !is_own || !matches!(stat.kind, FileKind::Dir | FileKind::File) {
+            return Ok(false);
+        }
+        // The file behind the descriptor, whatever its name refers to meanwhile. (proc_pid_fd(5):
+        // fchmod(2) refuses such descriptors)
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        rustix::fs::chmod(path, mode_bits(stat.mode | bits))?;
+        Ok(true)
     }
 
     /// Sets the low twelve mode bits of this directory, regardless of the umask.

@@ -2,6 +2,7 @@
 
 use super::roots::ReceiveTarget;
 use super::roots::SourceItem;
+use crate::base::dir_metadata::OWNER_ACCESS;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::part_names::is_part_name;
 use bankfull_proto::part::ResumePolicy;
@@ -138,7 +139,7 @@ impl PathRoot {
         sources.iter().try_for_each(|source| refuse_reserved_names(&source.name))?;
         let parts = split_path(&path);
         let shown = PathBuf::from(OsString::from_vec(path.clone()));
-        let opened = self.open_dir(&path);
+        let opened = self.open_own_dir(&path, &parts, sources, options.dry_run);
         let target = match &opened {
             Ok(_) => plan::DestinationKind::Dir,
             Err(e) if e.kind() == io::ErrorKind::NotFound => plan::DestinationKind::Missing,
@@ -186,6 +187,31 @@ impl PathRoot {
             merge_handle: None,
         };
         Ok((target, destinations))
+    }
+
+    /// Opens the destination; gives its owner access if an earlier run left it without.
+    ///
+    /// Only if the copy sets its mode at the end.
+    fn open_own_dir(
+        &self,
+        path: &[u8],
+        parts: &SplitPath<'_>,
+        sources: &[Source],
+        dry_run: bool,
+    ) -> io::Result<Dir> {
+        let opened = self.open_dir(path);
+        let is_denied = |e: &io::Error| e.kind() == io::ErrorKind::PermissionDenied;
+        let sets_mode = !dry_run && sources.iter().any(|source| source.contents);
+        let name = parts.name.map(OsStr::from_bytes).filter(|_| sets_mode);
+        let (true, Some(name)) = (opened.as_ref().is_err_and(is_denied), name) else {
+            return opened;
+        };
+        let parent = self.open_dir(parts.dir)?;
+        let stat = parent.stat(name)?;
+        if stat.kind == FileKind::Dir && self.served_root()? != Some((stat.dev, stat.ino)) {
+            parent.add_mode(name, OWNER_ACCESS)?;
+        }
+        self.open_dir(path)
     }
 
     fn parent_of(&self, parts: &SplitPath<'_>, shown: &Path) -> Result<Dir, Error> {

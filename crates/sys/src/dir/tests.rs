@@ -1,6 +1,6 @@
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use super::*;
@@ -349,4 +349,26 @@ fn free_bytes_are_below_filesystem_size() {
     // Concurrent writes to the same disk change it, but hardly by half.
     let expected = info.f_bavail * info.f_frsize;
     assert!(free >= expected / 2, "{free} of {expected}");
+}
+
+#[test]
+fn mode_is_added_to_own_entries_and_through_no_link() {
+    let (root, dir) = scratch();
+    let path = root.path();
+    fs::create_dir(path.join("d")).unwrap();
+    fs::write(path.join("f"), b"").unwrap();
+    symlink("f", path.join("link")).unwrap();
+    let set = |name: &str, mode| {
+        fs::set_permissions(path.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set("d", 0o1005);
+    set("f", 0);
+    let mode = |name: &str| dir.stat(OsStr::new(name)).unwrap().mode;
+    assert!(dir.add_mode(OsStr::new("d"), 0o700).unwrap());
+    assert!(!dir.add_mode(OsStr::new("link"), 0o700).unwrap());
+    assert_eq!((mode("d"), mode("f")), (0o1705, 0));
+    assert!(dir.add_mode(OsStr::new("f"), 0o600).unwrap());
+    assert_eq!(mode("f"), 0o600);
+    let missing = dir.add_mode(OsStr::new("none"), 0o600).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
 }

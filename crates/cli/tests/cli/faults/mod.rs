@@ -1,17 +1,19 @@
 //! Invalid input and failures: a failing command ends with one line that names the object and the
 //! way out, with the right exit code, without a panic, and without traces outside the destination.
 //!
-//! [`operands`]: missing or unsuitable operands. [`files`]: single files that fail while others are
-//! copied. [`trust`]: tokens, fingerprints, limits. [`foreign_peers`]: peers that do not speak
-//! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`crowds`]: many clients
-//! and strangers. [`digests`]: file digests. [`ended`]: work after an end. [`logins`]: ssh
-//! failures. [`interrupts`]: Ctrl-C before a session. [`outstanding`]: limits of outstanding
-//! files. [`threads`]: thread shortage. [`injection`]: system calls that fail, and kills at them.
-//! Interruptions of a running copy are in `resume`.
+//! [`operands`]: missing or unsuitable operands. [`files`]: single files that fail while others
+//! are copied. [`trust`]: tokens, fingerprints, limits. [`foreign_peers`]: peers that do not speak
+//! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`crowds`]: many
+//! clients and strangers. [`denied`]: modes that deny access. [`digests`]: file digests.
+//! [`ended`]: work after an end. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C before a
+//! session. [`outstanding`]: limits of outstanding files. [`threads`]: thread shortage.
+//! [`injection`]: system calls that fail, and kills at them. Interruptions of a running copy are
+//! in `resume`.
 
 mod clients;
 mod credit;
 mod crowds;
+mod denied;
 mod digests;
 mod ended;
 mod files;

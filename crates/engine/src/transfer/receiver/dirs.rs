@@ -2,7 +2,7 @@
 //! everything in them is completed.
 
 use super::metadata::mtime_of;
-use crate::base::dir_metadata::DirMetadata;
+use crate::base::dir_metadata::{DirMetadata, OWNER_ACCESS, lacks_owner_access};
 use crate::base::error::failure;
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
@@ -151,7 +151,7 @@ impl DestinationDirs {
         self.table.insert(entry.id, 0, OsStr::new(""));
         if let Some(base) = &self.base {
             if !self.dry_run {
-                self.ensure_owner_writable(base);
+                self.ensure_base_access(base);
             }
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
         }
@@ -185,9 +185,7 @@ impl DestinationDirs {
         }
         let stat = dir.stat(name).map_err(failed)?;
         dir_or_in_the_way(stat.kind, &shown)?;
-        if let Ok(dir) = dir.open_child_dir(name) {
-            self.ensure_owner_writable(&dir);
-        }
+        self.ensure_owner_access(&dir, name, &stat);
         Ok(false)
     }
 
@@ -255,19 +253,21 @@ impl DestinationDirs {
         DirMetadata { mode: entry.mode, mtime: mtime_of(entry), set_id: self.set_id }
     }
 
-    /// Gives the owner write access to a directory that an earlier run left read-only.
+    /// Gives the owner access to a directory that an earlier run left without.
     ///
     /// Its mode is set again at the end.
-    fn ensure_owner_writable(&self, dir: &Dir) {
-        const OWNER_WRITE_SEARCH: u32 = 0o300;
-        let Ok(stat) = dir.stat_self() else { return };
-        if self.is_served_root(&stat) {
-            return;
-        }
-        let user = bankfull_sys::effective_uid();
-        if stat.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && stat.uid == user && user != 0 {
+    fn ensure_owner_access(&self, parent: &Dir, name: &OsStr, stat: &Stat) {
+        if !self.is_served_root(stat) && lacks_owner_access(stat) {
             // On failure, creating an entry in it reports the reason.
-            let _ = dir.set_own_mode(stat.mode | OWNER_WRITE_SEARCH);
+            let _ = parent.add_mode(name, OWNER_ACCESS);
+        }
+    }
+
+    /// Gives the owner access to the destination itself.
+    fn ensure_base_access(&self, base: &Dir) {
+        let Ok(stat) = base.stat_self() else { return };
+        if !self.is_served_root(&stat) && lacks_owner_access(&stat) {
+            let _ = base.set_own_mode(stat.mode | OWNER_ACCESS);
         }
     }
 

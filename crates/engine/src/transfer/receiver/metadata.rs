@@ -9,6 +9,12 @@ use std::io;
 /// Set-user-ID and set-group-ID bits.
 const SET_ID_BITS: u32 = 0o6000;
 
+/// Mode bits that a file needs so that its owner can set its times.
+const OWNER_READ: u32 = 0o400;
+
+/// Mode bits that a part file needs.
+const OWNER_READ_WRITE: u32 = 0o600;
+
 /// Sets mode and modification time.
 ///
 /// The owner is not copied, so set-id bits would grant another user's rights unless the owner is
@@ -33,7 +39,31 @@ pub(crate) fn refresh_metadata(
     if now.mode == wanted_mode(entry, &now, set_id) && now.mtime == mtime_of(entry) {
         return Ok(());
     }
-    set_metadata(&dir.open_file(name)?, entry, set_id)
+    let file = match dir.open_file(name) {
+        // Its own mode is set right after.
+        Err(e)
+            if e.kind() == io::ErrorKind::PermissionDenied && dir.add_mode(name, OWNER_READ)? =>
+        {
+            dir.open_file(name)
+        }
+        opened => opened,
+    };
+    set_metadata(&file?, entry, set_id)
+}
+
+/// Opens a part file or journal to read and write, whatever its mode.
+///
+/// Its final mode is set before its final name: a kill in between leaves it so.
+pub(crate) fn open_own_rw(dir: &Dir, name: &OsStr) -> io::Result<File> {
+    match dir.open_rw(name) {
+        Err(e)
+            if e.kind() == io::ErrorKind::PermissionDenied
+                && dir.add_mode(name, OWNER_READ_WRITE)? =>
+        {
+            dir.open_rw(name)
+        }
+        opened => opened,
+    }
 }
 
 fn wanted_mode(entry: &Entry, now: &Stat, set_id: bool) -> u32 {

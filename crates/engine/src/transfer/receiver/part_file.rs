@@ -5,6 +5,7 @@
 //! identity of the boot tells which records are in doubt; see `bankfull_proto::journal`.
 
 use super::clear::clear;
+use super::metadata::open_own_rw;
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::base::sync::lock;
@@ -168,7 +169,7 @@ impl PartFile {
         let shown = String::from_utf8_lossy(&entry.name).into_owned();
         for _ in 0..MAX_LOCK_TRIES {
             // The earlier one may be in use: it is locked before it is replaced.
-            let before = dir.open_rw(&names.part).ok();
+            let before = open_own_rw(dir, &names.part).ok();
             if let Some(before) = &before
                 && lock_part(dir, names, before, entry, request)? == LockOutcome::Replaced
             {
@@ -245,7 +246,7 @@ impl PartFile {
         for _ in 0..MAX_LOCK_TRIES {
             // Anything but a file is replaced by the first block.
             let is_other = dir.stat(&names.part).is_ok_and(|stat| stat.kind != FileKind::File);
-            let opened = if is_other { Ok(None) } else { found(dir.open_rw(&names.part)) };
+            let opened = if is_other { Ok(None) } else { found(open_own_rw(dir, &names.part)) };
             let Some(file) = opened.map_err(failed)? else {
                 // A journal without a part file is useless.
                 remove_journal(dir, names).map_err(failed)?;
@@ -258,7 +259,7 @@ impl PartFile {
                 LockOutcome::Held => return Ok(Earlier::Held),
             }
             // Opened under the lock, so that no other session writes to it.
-            let journal = found(dir.open_rw(&names.journal)).map_err(failed)?;
+            let journal = found(open_own_rw(dir, &names.journal)).map_err(failed)?;
             let Some(journal) = journal else { return Ok(Earlier::Missing) };
             let is_stopped = || request.session.is_stopped();
             let found = Self::replay_journal(dir, names, entry, boot, file, journal, is_stopped)?;
