@@ -22,6 +22,24 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::beneath::{self, entry_name, open_child};
 use crate::stat::{FileKind, MODE_BITS, Stat, Timestamp, stat_file};
 
+/// Flag of a directory that ignores case. (linux/fs.h)
+const FS_CASEFOLD_FL: u32 = 0x4000_0000;
+
+/// Types of file systems that tell names apart by case. (linux/magic.h: ext2 to ext4, xfs, btrfs,
+/// tmpfs, ramfs, overlayfs, f2fs, nfs; zfs and bcachefs from their sources)
+const CASE_SENSITIVE_FILESYSTEMS: [u32; 10] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x6969,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+];
+
 /// Flags of every [`Dir`]: readable, so that it can be listed and synced.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -305,6 +323,18 @@ impl Dir {
     /// Any error of `syncfs`; since Linux 5.8 this includes earlier failed writes.
     pub fn sync_filesystem(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::syncfs(self))?)
+    }
+
+    /// True if names in this directory may be the same but for their case.
+    ///
+    /// False for the usual file systems of Linux, unless the directory has the flag for it.
+    pub fn may_ignore_case(&self) -> bool {
+        let usual = rustix::fs::fstatfs(self)
+            .is_ok_and(|info| CASE_SENSITIVE_FILESYSTEMS.contains(&(info.f_type as u32)));
+        let has_flag = || {
+            rustix::fs::ioctl_getflags(self).is_ok_and(|flags| flags.bits() & FS_CASEFOLD_FL != 0)
+        };
+        !usual || has_flag()
     }
 
     /// Returns all entries except `.` and `..`, in the order of the filesystem.

@@ -11,6 +11,11 @@ pub(crate) fn join_path(dir: &Path, name: &std::ffi::OsStr) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from(name) } else { dir.join(name) }
 }
 
+/// Returns a name in lower case, to compare names without their case.
+pub(crate) fn folded_case(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_lowercase()
+}
+
 /// Creates a directory readable by its owner only.
 pub(crate) fn create_private_dir(dir: &Path) -> Result<(), Error> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {

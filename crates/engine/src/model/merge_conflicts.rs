@@ -3,11 +3,13 @@
 //! no file.
 
 use crate::base::dir_metadata::DirMetadata;
+use crate::base::fs_names::folded_case;
 use crate::base::sync::lock;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub(crate) struct MergeConflicts {
     names: Vec<String>,
     table: Mutex<Table>,
     changed: Condvar,
+    /// True if the destination takes names for the same that differ in case.
+    ignores_case: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +96,8 @@ impl MergeConflicts {
     pub(crate) fn new(policy: Merge, names: Vec<String>) -> Arc<Self> {
         let listing = (0..names.len()).collect();
         let table = Mutex::new(Table { listing, ..Table::default() });
-        Arc::new(Self { policy, names, table, changed: Condvar::new() })
+        let (changed, ignores_case) = Default::default();
+        Arc::new(Self { policy, names, table, changed, ignores_case })
     }
 
     /// Handle for the session of one source.
@@ -130,13 +135,26 @@ pub(crate) struct MergeHandle {
 }
 
 impl MergeHandle {
+    /// Has names that differ in case taken for the same, before any entry is added.
+    pub(crate) fn ignore_case(&self) {
+        self.conflicts.ignores_case.store(true, Ordering::Relaxed);
+    }
+
+    fn key(&self, parent: NodeId, entry: &Entry) -> (NodeId, Vec<u8>) {
+        match self.conflicts.ignores_case.load(Ordering::Relaxed) {
+            true => (parent, folded_case(&entry.name).into_bytes()),
+            false => (parent, entry.name.clone()),
+        }
+    }
+
     /// Adds an entry as a candidate for its name in a directory; returns its node.
     pub(crate) fn add_candidate(&self, parent: NodeId, entry: &Entry) -> NodeId {
+        let key = self.key(parent, entry);
         let mut table = lock(&self.conflicts.table);
         let next = table.nodes.len() as NodeId + 1;
         let is_open = !table.listing.is_empty();
         let empty = || Node { id: next, candidates: Vec::new() };
-        let node = table.nodes.entry((parent, entry.name.clone())).or_insert_with(empty);
+        let node = table.nodes.entry(key).or_insert_with(empty);
         let is_known = node.candidates.iter().any(|candidate| candidate.source == self.source);
         // After the listing, an entry is a repeated announcement, or loses against an earlier one.
         if !is_known && (is_open || node.candidates.is_empty()) {
@@ -173,7 +191,7 @@ impl MergeHandle {
         shown: &Path,
     ) -> Option<Rejection> {
         let table = lock(&self.conflicts.table);
-        let candidates = &table.nodes.get(&(parent, entry.name.clone()))?.candidates;
+        let candidates = &table.nodes.get(&self.key(parent, entry))?.candidates;
         let first = candidates.iter().min_by_key(|candidate| candidate.source)?;
         let own = candidates.iter().find(|candidate| candidate.source == self.source);
         let is_mixed = candidates.iter().any(|candidate| candidate.is_dir != first.is_dir);
@@ -224,7 +242,7 @@ impl MergeHandle {
         dir: impl FnOnce(usize) -> SharedDir,
     ) -> bool {
         let mut table = lock(&self.conflicts.table);
-        let Some(node) = table.nodes.get(&(parent, entry.name.clone())) else { return false };
+        let Some(node) = table.nodes.get(&self.key(parent, entry)) else { return false };
         let is_first = node.candidates.iter().all(|candidate| candidate.source >= self.source);
         // Any source may put entries into the root.
         let is_shared = node.candidates.len() > 1 || entry.name.is_empty();
@@ -277,6 +295,25 @@ mod tests {
             }
         };
         entries.iter().enumerate().map(outcome_of).collect()
+    }
+
+    #[test]
+    fn names_in_another_case_conflict_where_case_is_ignored() {
+        for (ignores_case, lost) in [(true, true), (false, false)] {
+            let names = vec!["a:x".to_owned(), "b:x".to_owned()];
+            let conflicts = MergeConflicts::new(Merge::First, names);
+            let handles = [conflicts.handle(0), conflicts.handle(1)];
+            if ignores_case {
+                handles[0].ignore_case();
+            }
+            let entries = ["File", "fILE"].map(|name| entry(name, EntryKind::File, 1));
+            for (handle, entry) in handles.iter().zip(&entries) {
+                handle.add_candidate(ROOT_DIR, entry);
+                handle.finish_listing();
+            }
+            let rejection = handles[1].rejection(ROOT_DIR, &entries[1], Path::new("d/fILE"));
+            assert_eq!(rejection.is_some(), lost);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Directories at the destination: found or created when announced, and given their metadata once
 //! everything in them is completed.
 
+use super::folded_names::FoldedNames;
 use super::metadata::mtime_of;
 use crate::base::dir_metadata::{DirMetadata, OWNER_ACCESS, lacks_owner_access};
 use crate::base::error::failure;
@@ -20,6 +21,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct DestinationDirs {
     table: DirTable,
     announced: Mutex<AnnouncedDirs>,
+    /// Names on a file system that may ignore case.
+    names: FoldedNames,
     /// Destination directory; `None` in a dry run if it does not exist yet.
     base: Option<Arc<Dir>>,
     /// New name of a single copied file.
@@ -53,6 +56,7 @@ impl DestinationDirs {
         Self {
             table,
             announced: Mutex::default(),
+            names: target.base.as_deref().map(FoldedNames::new).unwrap_or_default(),
             base: target.base.clone(),
             rename: target.rename.clone(),
             dry_run: target.dry_run,
@@ -86,6 +90,29 @@ impl DestinationDirs {
         match &self.rename {
             Some(name) if entry.parent == 0 && entry.kind != EntryKind::Dir => name.clone(),
             _ => OsStr::from_bytes(&entry.name).to_owned(),
+        }
+    }
+
+    /// Checks that the file system tells an entry's name from those announced before.
+    ///
+    /// # Errors
+    /// Names both.
+    pub(crate) fn check_name(&self, entry: &Entry) -> Result<(), Failure> {
+        let name = OsStr::from_bytes(&entry.name);
+        if self.dry_run || entry.name.is_empty() || self.is_parent_failed(entry) {
+            return Ok(());
+        }
+        match self.names.record(entry.parent, name, || self.open(entry.parent)) {
+            None => Ok(()),
+            Some(other) => {
+                let text = format!(
+                    "cannot create {}: it is {} on this file system, which ignores case: rename \
+                     one of them",
+                    self.path_of(entry.parent, name).display(),
+                    other.display()
+                );
+                Err(Failure::new(Cause::Usage, text))
+            }
         }
     }
 
@@ -209,6 +236,7 @@ impl DestinationDirs {
             self.set_metadata_of(&entry, report);
         }
         self.table.remove(id);
+        self.names.forget(id);
     }
 
     /// Sets mode and time of the other directories, deepest first, at the end.

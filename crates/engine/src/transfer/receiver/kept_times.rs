@@ -98,9 +98,13 @@ fn is_rounded(wanted: Timestamp, kept: Timestamp) -> bool {
 fn measure(dir: &Dir, name: &OsStr) -> io::Result<Option<TimeGranularity>> {
     let probe = PartNames::of(name).journal_temp;
     let file = create_file_replacing(dir, &probe)?;
-    let kept = bankfull_sys::set_mtime(&file, PROBE).and_then(|()| bankfull_sys::stat_file(&file));
-    let removed = dir.unlink(&probe);
-    let kept = kept?.mtime;
-    removed?;
-    Ok(TimeGranularity::measured((PROBE.secs, PROBE.nanos), (kept.secs, kept.nanos)))
+    // Some file systems keep a time only if the access time is set with it.
+    let measured = [bankfull_sys::set_mtime, bankfull_sys::set_mtime_with_atime].map(|set| {
+        set(&file, PROBE)?;
+        let kept = bankfull_sys::stat_file(&file)?.mtime;
+        Ok(TimeGranularity::measured((PROBE.secs, PROBE.nanos), (kept.secs, kept.nanos)))
+    });
+    dir.unlink(&probe)?;
+    let [first, second] = measured;
+    first.and_then(|first| if first.is_some() { Ok(first) } else { second })
 }

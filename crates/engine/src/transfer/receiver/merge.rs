@@ -2,12 +2,14 @@
 //! sources, and only those that this session may put in place. `model/merge_conflicts.rs` chooses.
 
 use super::dirs::DestinationDirs;
+use super::folded_names::ignores_case;
 use crate::base::error::Error;
 use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::{MergeHandle, ROOT_DIR, Rejection, SharedDir};
 use crate::session::Session;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, Message, Totals};
+use bankfull_sys::Dir;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -31,7 +33,12 @@ pub(crate) struct MergeQueue {
 }
 
 impl MergeQueue {
-    pub(crate) fn new(merge_handle: MergeHandle) -> Self {
+    /// Returns an empty queue of a session that writes beneath `base`.
+    pub(crate) fn new(merge_handle: MergeHandle, base: Option<&Dir>) -> Self {
+        let is_suspect = base.filter(|base| base.may_ignore_case());
+        if is_suspect.is_some_and(|base| ignores_case(base).unwrap_or(false)) {
+            merge_handle.ignore_case();
+        }
         let (queue_tx, queue_rx) = mpsc::channel();
         Self {
             merge_handle,

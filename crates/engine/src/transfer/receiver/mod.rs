@@ -5,6 +5,7 @@
 mod clear;
 mod completion;
 mod dirs;
+mod folded_names;
 mod hashing;
 pub(crate) mod incoming;
 mod kept_times;
@@ -74,6 +75,7 @@ impl<'a> Receiver<'a> {
         let released = Arc::clone(&completion);
         session.on_stop(move || released.release());
         let dirs = Arc::new(DestinationDirs::new(&target));
+        let base = target.base.clone();
         let placer = Placer::new(Arc::clone(&dirs), fsync, set_id, dry_run);
         let placer = Arc::new(placer);
         let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs));
@@ -87,7 +89,7 @@ impl<'a> Receiver<'a> {
             hashing,
             sources: target.sources,
             held: HeldFiles::default(),
-            merge: target.merge_handle.map(MergeQueue::new),
+            merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
             checksum,
             dry_run,
         };

@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -206,6 +207,7 @@ impl WantDecider<'_> {
             }
             match entry.kind {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
+                _ if self.refuse_same_name(&entry, &mut answers.wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut answers.wants, &mut made),
                 EntryKind::File => self.on_file(entry, &mut answers),
@@ -235,21 +237,35 @@ impl WantDecider<'_> {
         let merge = self.merge.as_ref().filter(|_| !registry.dirs.is_parent_failed(entry));
         let Some(merge) = merge else { return false };
         let shown = registry.dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
-        let Some(lost) = merge.rejection(entry, &shown) else { return false };
-        match (lost, entry.kind) {
-            (Rejection::Refused(failure), EntryKind::Dir) => {
-                registry.dirs.add_failed(entry);
-                registry.report_problem(shown, failure);
-            }
-            (Rejection::Refused(failure), _) => {
-                let is_file = entry.kind == EntryKind::File;
-                add(&registry.stats.counts.files_total, u64::from(is_file));
-                registry.stats.file_failed(shown, &failure);
-                wants.push(make_refusal(entry.id, failure));
-            }
-            (Rejection::Skipped, _) => wants.push(make_want(entry.id, Verdict::Skip)),
+        match merge.rejection(entry, &shown) {
+            Some(Rejection::Refused(failure)) => self.refuse(entry, shown, failure, wants),
+            Some(Rejection::Skipped) => wants.push(make_want(entry.id, Verdict::Skip)),
+            None => return false,
         }
         true
+    }
+
+    /// Answers an entry whose name the file system takes for another one; returns false if it does
+    /// not.
+    fn refuse_same_name(&self, entry: &Entry, wants: &mut Vec<Want>) -> bool {
+        let dirs = &self.registry.dirs;
+        let Err(failure) = dirs.check_name(entry) else { return false };
+        let shown = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
+        self.refuse(entry, shown, failure, wants);
+        true
+    }
+
+    /// Refuses an entry.
+    fn refuse(&self, entry: &Entry, shown: PathBuf, failure: Failure, wants: &mut Vec<Want>) {
+        let registry = &self.registry;
+        if entry.kind == EntryKind::Dir {
+            registry.dirs.add_failed(entry);
+            return registry.report_problem(shown, failure);
+        }
+        let is_file = entry.kind == EntryKind::File;
+        add(&registry.stats.counts.files_total, u64::from(is_file));
+        registry.stats.file_failed(shown, &failure);
+        wants.push(make_refusal(entry.id, failure));
     }
 
     fn on_dir(&self, entry: Entry) {
