@@ -29,7 +29,12 @@ use clap::error::ErrorKind;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// Waits while memory is short, and ends with one line.
+#[global_allocator]
+static ALLOCATOR: bankfull::PatientAllocator = bankfull::PatientAllocator;
+
 fn main() -> ExitCode {
+    bankfull::use_few_arenas();
     match Cli::try_parse() {
         Ok(cli) => {
             let exit = run(cli.command);

@@ -9,6 +9,7 @@ use crate::signals::{self, Caught, Step};
 use crate::{log, token};
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -112,21 +113,24 @@ fn run_until_signalled(
             }
         })
     };
-    let (start_draining, end_draining) = (step(&drain), step(&abort));
+    let (start_draining, end_sessions) = (step(&drain), step(&abort));
+    let (first_signal, signals) = mpsc::channel();
+    let second_signal = first_signal.clone();
+    // Started now: later, threads may be short.
+    let end = move || {
+        if signals.recv().is_ok() {
+            let _ = signals.recv_timeout(drain_timeout);
+            end_sessions();
+            end_program_after(ABORT_TIMEOUT);
+        }
+    };
+    thread::Builder::new().spawn(end).map_err(|e| Error::thread_start(&e))?;
     let first: Step = Box::new(move || {
         start_draining();
-        // Without a thread, the sessions end by themselves or at the next signal.
-        let _ = thread::Builder::new().spawn(move || {
-            thread::sleep(drain_timeout);
-            end_draining();
-            end_program_after(ABORT_TIMEOUT);
-        });
+        let _ = first_signal.send(());
     });
-    let abort_now = step(&abort);
     let second: Step = Box::new(move || {
-        abort_now();
-        // Without a thread, the next signal ends the program.
-        let _ = thread::Builder::new().spawn(|| end_program_after(ABORT_TIMEOUT));
+        let _ = second_signal.send(());
     });
     caught.run(vec![first, second])?;
     server.run(reporter, &drain, &abort)

@@ -36,7 +36,7 @@ mod tuning;
 /// Ends the process at once, without running exit handlers. Threads may still be connecting for a
 /// transfer that has ended; the TLS library's cleanup at a normal exit would make them abort the
 /// process.
-pub use bankfull_sys::exit_now;
+pub use bankfull_sys::{PatientAllocator, exit_now, use_few_arenas};
 
 pub use api::agent::run_agent;
 pub use api::gather::layout::Layout;

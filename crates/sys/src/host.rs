@@ -70,6 +70,15 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
+/// Returns the number of threads that this user or its container may have; `None` if unlimited.
+///
+/// The limit of the user covers its other programs, too, and does not bind root.
+#[must_use]
+pub fn max_threads() -> Option<u64> {
+    let limit = getrlimit(Resource::Nproc).current.filter(|_| effective_uid() != 0);
+    limit.into_iter().chain(crate::memory::max_group_threads()).min()
+}
+
 /// Exits immediately, without the exit handlers of libraries, which free data that running threads
 /// use.
 ///

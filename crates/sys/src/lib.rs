@@ -14,6 +14,7 @@
 //!
 //! All descriptors made here are close-on-exec.
 
+pub mod alloc;
 mod beneath;
 pub mod datagram;
 pub mod dir;
@@ -28,7 +29,7 @@ pub mod pages;
 pub mod pipe;
 pub mod receive_buffer;
 pub mod reuseport;
-mod shortage;
+pub mod shortage;
 pub mod socket;
 pub mod stat;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub mod uring;
 #[path = "uring_stub.rs"]
 pub mod uring;
 
+pub use alloc::{PatientAllocator, use_few_arenas};
 pub use datagram::{
     Datagram, enable_arrival_timestamps, enable_error_queue, enable_udp_gro,
     next_rejected_destination, path_mtu, receive_datagram, send_gso, set_udp_gso_size,
@@ -53,8 +55,8 @@ pub use file::{
 };
 pub use host::{
     PIPE_BUF, boot_id, effective_uid, exit_now, host_name, kernel_version, max_rss_bytes,
-    process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask, wait_either,
-    wait_readable, wait_writable,
+    max_threads, process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask,
+    wait_either, wait_readable, wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::{Mapping, is_mapping_fault};
@@ -63,6 +65,7 @@ pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use reuseport::{ReuseportPair, bind_reuseport_pair};
+pub use shortage::{is_shortage, retry_shortage, set_wait_end, wait_end};
 pub use socket::{
     TcpInfo, congestion_control, enable_zerocopy, force_receive_buffer, force_send_buffer,
     grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor, send_file,

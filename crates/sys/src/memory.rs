@@ -1,7 +1,9 @@
-//! Memory available to this process: that of the host, or of a limiting control group.
+//! Memory available to this process: that of the host, or of a limit of its control groups or its
+//! address space.
 //!
 //! Read-only.
 
+use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,8 +28,9 @@ impl Memory {
     }
 }
 
-/// Returns the memory of the host, or of a control group with less available. The control group
-/// with the least available memory counts.
+/// Returns the memory of the host, or of a limit with less available.
+///
+/// Limits are those of the control groups and of the address space.
 ///
 /// # Errors
 ///
@@ -40,7 +43,25 @@ pub fn memory() -> io::Result<Memory> {
         .iter()
         .flat_map(|(version, dirs)| dirs.iter().filter_map(move |dir| group_memory(*version, dir)));
     Ok(limits
+        .chain(address_space())
         .fold(host, |least, limit| if limit.available < least.available { limit } else { least }))
+}
+
+/// Returns the address space of this process; `None` if it has no limit.
+fn address_space() -> Option<Memory> {
+    let total = getrlimit(Resource::As).current?;
+    // The first number is the size in pages. (proc_pid_statm(5))
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').next()?.parse().ok()?;
+    let used = pages.saturating_mul(rustix::param::page_size() as u64);
+    Some(Memory { total, available: total.saturating_sub(used) })
+}
+
+/// Returns the lowest limit of threads among the control groups of this process.
+pub(crate) fn max_group_threads() -> Option<u64> {
+    let dirs = own_group_dirs().iter().filter(|(version, _)| *version == CgroupVersion::V2);
+    let limit = |dir: &PathBuf| fs::read_to_string(dir.join("pids.max")).ok()?.trim().parse().ok();
+    dirs.flat_map(|(_, dirs)| dirs).filter_map(limit).min()
 }
 
 /// Returns the directories of the control groups of this process.

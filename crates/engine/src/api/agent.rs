@@ -3,6 +3,7 @@
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::NoEvents;
+use crate::base::threads::try_spawn_detached;
 use crate::file_io::path_root::PathRoot;
 use crate::model::options::DEFAULT_TIMEOUT;
 use crate::routes::admission::{Acceptor, PendingConn, Preamble};
@@ -23,7 +24,6 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::thread;
 
 /// Connections to the data port that have not proved to belong to the session: all of its streams,
 /// and some that open or close.
@@ -66,9 +66,9 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     let finished = Cancel::new();
     let (accepting, until) = (Arc::clone(&sessions), finished.clone());
     let accepting = move || accept(&acceptor, &accepting, &config, &until);
-    thread::Builder::new().spawn(accepting).map_err(|e| Error::thread_start(&e))?;
+    try_spawn_detached(accepting)?;
     if let Some(probes) = sessions.probes.clone() {
-        thread::Builder::new().spawn(move || probes.run()).map_err(|e| Error::thread_start(&e))?;
+        try_spawn_detached(move || probes.run())?;
     }
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
@@ -128,7 +128,7 @@ fn accept(
         let (sessions, config) = (Arc::clone(sessions), Arc::clone(config));
         // Strangers are not answered; the client detects a failure by itself.
         let attach = move || drop(attach(conn, &sessions, &config));
-        let _ = thread::Builder::new().spawn(attach);
+        let _ = try_spawn_detached(attach);
     }
 }
 

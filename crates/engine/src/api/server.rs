@@ -83,7 +83,8 @@ impl Server {
         let address = listener.local_addr().map_err(unusable)?;
         // A failure to raise the limit is not an error.
         let open_files = bankfull_sys::raise_open_file_limit().unwrap_or(USUAL_OPEN_FILES);
-        let limits = ConnectionLimits::new(options.max_connections, open_files);
+        let threads = bankfull_sys::max_threads();
+        let limits = ConnectionLimits::new(options.max_connections, open_files, threads);
         let acceptor = Acceptor::new(listener, limits.strangers).map_err(unusable)?;
         let policy = Policy {
             token: options.token,
@@ -241,10 +242,10 @@ impl Server {
         let log = PeerLog::new(Arc::clone(&self.log_limiter), conn.peer.ip());
         let peer = &*conn.peer.to_string();
         let handle = move || self.handle_connection(conn, events);
-        if let Err(error) = thread::Builder::new().spawn_scoped(scope, handle)
+        if let Err(error) = try_spawn(scope, handle)
             && log.admits()
         {
-            let reason = &*Error::thread_start(&error).to_string();
+            let reason = &*error.to_string();
             warn!(peer, reason, "connection dropped");
         }
     }
@@ -391,6 +392,13 @@ const OPEN_FILES_PER_CONNECTION: u64 = 8;
 /// Descriptors of a connection that has not authenticated: its socket, and a handle to close it.
 const OPEN_FILES_PER_STRANGER: u64 = 2;
 
+/// Threads kept for the port, probes, QUIC, signals and output. (counted in /proc/PID/task: 7)
+const RESERVED_THREADS: u64 = 10;
+
+/// Threads of an authenticated connection. (counted in /proc/PID/task: 13 for a session that
+/// receives by one stream, which are two connections, and 2 per further stream)
+const THREADS_PER_CONNECTION: u64 = 7;
+
 /// Maximum number of connections that have not authenticated. (chosen: the data streams of a few
 /// dozen clients that connect at once; each costs a thread)
 const MAX_STRANGERS: u64 = 512;
@@ -402,35 +410,62 @@ struct ConnectionLimits {
     connections: usize,
     /// Connections that have not authenticated.
     strangers: usize,
-    /// Limit of open files, if that lowered the number of connections.
-    open_files: Option<(u64, usize)>,
+    /// Number of connections that the user wanted, if a limit allows fewer.
+    lowered: Option<(LimitedBy, usize)>,
+}
+
+/// Limit of the process that lowered the number of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LimitedBy {
+    OpenFiles(u64),
+    Threads(u64),
 }
 
 impl ConnectionLimits {
-    /// Fits `wanted` connections into the limit of open files.
-    fn new(wanted: usize, open_files: u64) -> Self {
-        let usable = open_files.saturating_sub(RESERVED_OPEN_FILES);
-        let strangers = (usable / 4 / OPEN_FILES_PER_STRANGER).clamp(1, MAX_STRANGERS);
-        let left = usable - (strangers * OPEN_FILES_PER_STRANGER).min(usable);
-        let possible = usize::try_from(left / OPEN_FILES_PER_CONNECTION).unwrap_or(usize::MAX);
-        // The fewest that --max-connections accepts.
-        let possible = possible.max(2);
-        let is_lowered = possible < wanted;
+    /// Fits `wanted` connections into the limits of open files and threads.
+    fn new(wanted: usize, open_files: u64, threads: Option<u64>) -> Self {
+        let by_files = Self::within(
+            open_files.saturating_sub(RESERVED_OPEN_FILES),
+            (OPEN_FILES_PER_STRANGER, OPEN_FILES_PER_CONNECTION),
+        );
+        let by_threads = threads.map_or((MAX_STRANGERS, usize::MAX), |threads| {
+            Self::within(threads.saturating_sub(RESERVED_THREADS), (1, THREADS_PER_CONNECTION))
+        });
+        let limited_by = match threads {
+            Some(threads) if by_threads.1 < by_files.1 => LimitedBy::Threads(threads),
+            _ => LimitedBy::OpenFiles(open_files),
+        };
+        let possible = by_files.1.min(by_threads.1);
         Self {
             connections: wanted.min(possible),
-            strangers: strangers as usize,
-            open_files: is_lowered.then_some((open_files, wanted)),
+            strangers: by_files.0.min(by_threads.0) as usize,
+            lowered: (possible < wanted).then_some((limited_by, wanted)),
         }
+    }
+
+    /// Returns the strangers and connections that a number of descriptors or threads suffices for.
+    fn within(usable: u64, (per_stranger, per_connection): (u64, u64)) -> (u64, usize) {
+        let strangers = (usable / 4 / per_stranger).clamp(1, MAX_STRANGERS);
+        let left = usable - (strangers * per_stranger).min(usable);
+        // The fewest that --max-connections accepts.
+        let connections = usize::try_from(left / per_connection).unwrap_or(usize::MAX).max(2);
+        (strangers, connections)
     }
 
     /// Returns the warning that fewer connections are served than wanted.
     fn warning(&self) -> Option<String> {
-        let (open_files, wanted) = self.open_files?;
-        Some(format!(
-            "{} connections are served instead of {wanted}: a process may open {open_files} files \
-             here (raise the limit with ulimit -n or LimitNOFILE=)",
-            self.connections
-        ))
+        let (limited_by, wanted) = self.lowered?;
+        let why = match limited_by {
+            LimitedBy::OpenFiles(files) => format!(
+                "a process may open {files} files here (raise the limit with ulimit -n or \
+                 LimitNOFILE=)"
+            ),
+            LimitedBy::Threads(threads) => format!(
+                "this user or container may have {threads} threads (raise the limit with \
+                 ulimit -u, LimitNPROC= or TasksMax=)"
+            ),
+        };
+        Some(format!("{} connections are served instead of {wanted}: {why}", self.connections))
     }
 }
 
@@ -446,4 +481,25 @@ fn reject_protocol(socket: &mut Socket, peer: &str) -> Error {
     }
     let what = if is_http { "HTTP" } else { "another protocol" };
     Error::new(ErrorKind::Protocol, format!("{peer} speaks {what} instead of bankfull"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_fit_the_lower_of_two_limits() {
+        let limits = |files, threads| {
+            let limits = ConnectionLimits::new(160, files, threads);
+            (limits.connections, limits.strangers, limits.lowered.map(|(by, _)| by))
+        };
+        assert_eq!(limits(1 << 20, None), (160, 512, None));
+        assert_eq!(limits(1 << 20, Some(10_000)), (160, 512, None));
+        assert_eq!(limits(200, None), (12, 17, Some(LimitedBy::OpenFiles(200))));
+        assert_eq!(limits(1 << 20, Some(60)), (5, 12, Some(LimitedBy::Threads(60))));
+        assert_eq!(limits(200, Some(10_000)), (12, 17, Some(LimitedBy::OpenFiles(200))));
+        assert_eq!(limits(1 << 20, Some(1)).0, 2);
+        let text = ConnectionLimits::new(160, 1 << 20, Some(60)).warning().unwrap();
+        assert!(text.contains("5 connections are served instead of 160"), "{text}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Cancellation, shared between threads.
 
 use super::error::{Error, ErrorKind};
-use super::threads::in_this_span;
+use super::threads::try_spawn_detached;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -61,9 +61,7 @@ pub(crate) fn run_abandonable<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let (sent, done) = mpsc::channel();
-    let work = in_this_span(work);
-    let started = std::thread::Builder::new().spawn(move || drop(sent.send(work())));
-    started.map_err(|e| Error::thread_start(&e))?;
+    try_spawn_detached(move || drop(sent.send(work())))?;
     loop {
         match done.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result,

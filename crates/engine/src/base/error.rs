@@ -134,6 +134,12 @@ impl Error {
         Self::local(text, why)
     }
 
+    /// The system has no memory for received data.
+    pub(crate) fn memory(why: &io::Error) -> Self {
+        let text = "no memory for received data (see ulimit -v, and memory.max of the container)";
+        Self::local(text, why)
+    }
+
     /// A connection failed or was lost.
     pub(crate) fn network(what: impl std::fmt::Display, error: &io::Error) -> Self {
         let kind = if is_timeout(error) { ErrorKind::Timeout } else { ErrorKind::Network };

@@ -9,6 +9,7 @@ use crate::base::event::{EventSink, Progress, Summary};
 use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
+use crate::base::threads::try_spawn_detached;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
 use crate::model::options::Fsync;
 use crate::model::overrides::Overrides;
@@ -408,7 +409,7 @@ impl SessionManager {
             let local_end = crate::transport::tunnel::open(&mut conn.reader, &outbox)
                 .map_err(|e| Error::local("cannot open a tunnel through ssh", &e))?;
             let accept = move || accept_tunnelled(local_end, &key, &accepted);
-            std::thread::Builder::new().spawn(accept).map_err(|e| Error::thread_start(&e))?;
+            try_spawn_detached(accept)?;
         }
         let stats = SessionStats::new(events, started);
         let runner = SessionRunner {

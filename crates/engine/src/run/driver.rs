@@ -101,6 +101,7 @@ impl SessionRunner<'_> {
         streams: StreamSource,
     ) -> Result<Summary, Error> {
         let started = Instant::now();
+        let _waits = self.session.limit_waits();
         let ControlChannel { mut reader, output, outbox, close } = channel;
         let release = outbox.clone();
         self.session.on_stop(move || release.release());

@@ -3,7 +3,7 @@
 use crate::base::cancel::run_abandonable;
 use crate::base::error::{Error, ErrorKind, os_message};
 use crate::base::sync::lock;
-use crate::base::threads::try_spawn;
+use crate::base::threads::{try_spawn, try_spawn_now};
 use crate::session::Session;
 use crate::stats::counters::add;
 use crate::stats::session_stats::SessionStats;
@@ -135,7 +135,7 @@ impl<'a> StreamThreads<'a> {
                     let connector = Arc::clone(&connector);
                     self.group.add();
                     add(&self.stats.counts.streams, 1);
-                    let started = try_spawn(scope, move || {
+                    let started = self.try_spawn(scope, move || {
                         self.run_with_reconnect(&connector, ready_stream);
                         self.group.done();
                     });
@@ -157,7 +157,7 @@ impl<'a> StreamThreads<'a> {
                             Ok(Some((number, stream))) => {
                                 self.group.add();
                                 add(&self.stats.counts.streams, 1);
-                                let started = try_spawn(scope, move || {
+                                let started = self.try_spawn(scope, move || {
                                     debug!(number, "stream accepted");
                                     // The peer reconnects a lost stream, or notices its end.
                                     log_stream_end(number, &(self.run)(number, stream));
@@ -174,6 +174,18 @@ impl<'a> StreamThreads<'a> {
                     }
                 });
             }
+        }
+    }
+
+    /// Starts a thread of a stream; waits for it only if there is no other.
+    fn try_spawn<'scope, 'env: 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, 'env>,
+        work: impl FnOnce() + Send + 'scope,
+    ) -> Result<(), Error> {
+        match self.group.count() {
+            0 | 1 => try_spawn(scope, work),
+            _ => try_spawn_now(scope, work),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
-use std::sync::Mutex;
+use bankfull_sys::set_wait_end;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Callback that ends a connection or wakes a thread.
 pub(crate) type Callback = Box<dyn Fn() + Send>;
@@ -12,7 +13,7 @@ pub(crate) type Callback = Box<dyn Fn() + Send>;
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     error: Mutex<Option<Error>>,
-    stopped: AtomicBool,
+    stopped: Arc<AtomicBool>,
     /// Called when the session stops.
     stop_callbacks: Mutex<Vec<Callback>>,
 }
@@ -37,6 +38,11 @@ impl Lifecycle {
         self.stopped.load(Ordering::SeqCst)
     }
 
+    /// Ends the waits of this thread and its new ones once the session stops.
+    pub(crate) fn limit_waits(&self) -> WaitLimit {
+        WaitLimit(set_wait_end(Some(Arc::clone(&self.stopped))))
+    }
+
     /// Calls the registered callbacks, after [`set_stopped`](Self::set_stopped).
     pub(crate) fn run_stop_callbacks(&self) {
         for close in &*lock(&self.stop_callbacks) {
@@ -51,5 +57,14 @@ impl Lifecycle {
             close();
         }
         stop_callbacks.push(Box::new(close));
+    }
+}
+
+/// Limit of this thread's waits for resources; restores the earlier one on drop.
+pub(crate) struct WaitLimit(Option<Arc<AtomicBool>>);
+
+impl Drop for WaitLimit {
+    fn drop(&mut self) {
+        set_wait_end(self.0.take());
     }
 }

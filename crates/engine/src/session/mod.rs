@@ -23,7 +23,7 @@ use bankfull_control::{Bytes, pacing};
 use bankfull_sys::TcpInfo;
 use feedback_inbox::FeedbackInbox;
 use interface_sharing::InterfaceSharing;
-use lifecycle::Lifecycle;
+use lifecycle::{Lifecycle, WaitLimit};
 use send_setup::SendSetup;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -95,6 +95,11 @@ impl Session {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.lifecycle.is_stopped()
+    }
+
+    /// Ends the waits of this thread and its new ones once the session stops.
+    pub(crate) fn limit_waits(&self) -> WaitLimit {
+        self.lifecycle.limit_waits()
     }
 
     /// Takes the error that ended the session.

@@ -4,12 +4,13 @@
 //! (`control::rrda::pool`); unused memory is returned to the system.
 
 use super::entry_quota::{EntryQuota, EntryUsage};
+use crate::base::error::Error;
 use crate::base::sync::lock;
 use bankfull_control::Bytes;
 use bankfull_control::rrda::backlog::Backlog;
 use bankfull_control::rrda::pool::{Interval, PoolLimit as LimitController};
 use bankfull_control::rrda::{Bounds, EPOCH_INTERVAL, Reason};
-use bankfull_sys::{Memory, Pages};
+use bankfull_sys::{Memory, Pages, retry_shortage};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -41,6 +42,10 @@ const MAX_SPARE_BYTES: u64 = 8 << 20;
 /// Fraction of the limit for unread data of QUIC connections. Their receive buffer is in this
 /// process; in addition to the limit. (chosen: a quarter)
 const UNREAD_DIVISOR: u64 = 4;
+
+/// Longest wait for memory that the system denies. (chosen: other sessions release theirs sooner,
+/// and the other side gives up later)
+const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which free memory is read.
 const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -380,7 +385,16 @@ fn empty_interval(used_bytes: u64, memory: f64) -> Interval {
 
 impl PoolShare {
     /// Allocates a chunk of `len` bytes, at most [`CHUNK_BYTES`]; waits for memory.
+    ///
+    /// # Errors
+    /// An [`Error`] if the system has had no memory for a while.
     pub(crate) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<PoolChunk> {
+        retry_shortage(SHORTAGE_TIMEOUT, || self.try_allocate(len))
+            .map_err(|e| io::Error::other(Error::memory(&e)))
+    }
+
+    /// Allocates a chunk; waits for memory of the pool, and not for that of the system.
+    fn try_allocate(self: &Arc<Self>, len: usize) -> io::Result<PoolChunk> {
         let mut guard = lock(&self.pool.state);
         let mut has_queued = false;
         let pages = loop {

@@ -10,12 +10,13 @@ use super::socket::Socket;
 use super::socket::clamp_window;
 use crate::base::barrier::BarrierParty;
 use crate::base::sync::lock;
+use crate::base::threads::try_spawn;
 use bankfull_control::Bytes;
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, TAG_BYTES, Tagger};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, Scope};
+use std::thread::Scope;
 use std::time::Duration;
 
 /// Initial receive window. Linux starts with 64 KiB, which slow start fills in its third RTT,
@@ -93,7 +94,7 @@ impl DataFrameReader {
             stats: Arc::clone(&stats),
             cpu_time: Duration::ZERO,
         };
-        thread::Builder::new().spawn_scoped(scope, move || reader.run())?;
+        try_spawn(scope, move || reader.run()).map_err(io::Error::other)?;
         Ok(Self { events, share, stats, tagger, socket, barrier })
     }
 
@@ -236,6 +237,7 @@ impl ReaderThread {
 mod tests {
     use super::*;
     use crate::transport::data_stream::tests::pair;
+    use std::thread;
 
     #[test]
     fn frame_with_changed_payload_fails_its_tag() {

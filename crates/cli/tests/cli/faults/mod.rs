@@ -6,9 +6,9 @@
 //! bankfull. [`clients`] and [`servers`]: peers that violate the protocol. [`crowds`]: many
 //! clients and strangers. [`denied`]: modes that deny access. [`digests`]: file digests.
 //! [`ended`]: work after an end. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C before a
-//! session. [`outstanding`]: limits of outstanding files. [`threads`]: thread shortage.
-//! [`injection`]: system calls that fail, and kills at them. Interruptions of a running copy are
-//! in `resume`.
+//! session. [`outstanding`]: limits of outstanding files. [`limits`]: little memory. [`threads`]:
+//! thread shortage. [`injection`]: system calls that fail, and kills at them. Interruptions of a
+//! running copy are in `resume`.
 
 mod clients;
 mod credit;
@@ -20,6 +20,7 @@ mod files;
 mod foreign_peers;
 mod injection;
 mod interrupts;
+mod limits;
 mod logins;
 mod operands;
 mod outstanding;

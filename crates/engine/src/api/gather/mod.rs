@@ -235,8 +235,13 @@ impl Gather {
         };
         let started_all = thread::scope(|scope| {
             let running = run.transfers.len().min(MAX_CONCURRENT_SOURCES);
-            // Rounds need all sources at once.
-            let started = (0..running).try_for_each(|_| try_spawn(scope, || run.work()));
+            let start = |_| try_spawn(scope, || run.work());
+            let started = match run.barrier {
+                // Rounds need all sources at once.
+                Some(_) => (0..running).try_for_each(start),
+                // With fewer threads, fewer sources run at a time.
+                None => start(0).map(|()| drop((1..running).try_for_each(start))),
+            };
             started.inspect_err(|_| run.stop.cancel())
         });
         let GatherRun { results, failures, conflicts, .. } = run;

@@ -311,8 +311,9 @@ fn connect_quic_to(
     streams: &impl Fn(Option<Duration>) -> u32,
 ) -> Result<DaemonConn, Error> {
     let tls = tls::client_config()?;
-    let port = QuicPort::client(address, Arc::clone(&target.buffer_pool))
-        .map_err(|e| Error::network("cannot open a UDP port", &e))?;
+    let port = QuicPort::client(address, Arc::clone(&target.buffer_pool)).map_err(|e| {
+        e.downcast().unwrap_or_else(|e| Error::network("cannot open a UDP port", &e))
+    })?;
     let lost =
         |e: io::Error| Error::network(format!("the connection to {} failed", target.name), &e);
     let quic = QuicDialer::new(Arc::clone(&port), Arc::clone(&tls));

@@ -118,6 +118,7 @@ impl LocalCopy<'_> {
         near: UnixStream,
         far: UnixStream,
     ) -> Result<SideSummaries, Error> {
+        let _waits = self.session.limit_waits();
         // Both sides count the same files: only the receiver's counters are shown.
         let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());

@@ -240,6 +240,15 @@ impl<'a> Receiver<'a> {
         if session.is_stopped() {
             return Ok(());
         }
+        let error = match error.downcast::<Error>() {
+            // Threads or memory are short, and no other stream carries data.
+            Ok(shortage) if session.stream_count() == 0 => {
+                session.fail(shortage);
+                return Ok(());
+            }
+            Ok(shortage) => io::Error::other(shortage),
+            Err(lost) => lost,
+        };
         self.registry.outbox.post(&Message::StreamEnded(number));
         Err(error)
     }

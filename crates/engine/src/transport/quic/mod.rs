@@ -201,7 +201,8 @@ impl QuicPort {
             buffer_pool,
             sibling,
         };
-        let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run())?;
+        let thread = thread::Builder::new().name("quic".to_owned()).spawn(|| driver.run());
+        let thread = thread.map_err(|e| io::Error::other(Error::thread_start(&e)))?;
         Ok(Self {
             endpoint,
             new_connections,
