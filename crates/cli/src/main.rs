@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 /// Waits while memory is short, and ends with one line.
 #[global_allocator]
-static ALLOCATOR: bankfull::PatientAllocator = bankfull::PatientAllocator;
+static ALLOCATOR: bankfull::RetryingAllocator = bankfull::RetryingAllocator;
 
 fn main() -> ExitCode {
     bankfull::use_few_arenas();

@@ -23,25 +23,25 @@ const EXIT_CODE: u8 = 11;
 #[cfg(target_env = "gnu")]
 const LIMITED_ARENAS: libc::c_int = 1;
 
-/// The system's allocator, with patience.
+/// System allocator that repeats failed allocations.
 #[derive(Debug, Clone, Copy)]
-pub struct PatientAllocator;
+pub struct RetryingAllocator;
 
 // SAFETY: each function returns what the system's allocator returns, or does not return.
-unsafe impl GlobalAlloc for PatientAllocator {
+unsafe impl GlobalAlloc for RetryingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantee.
-        patiently(layout.size(), || unsafe { System.alloc(layout) })
+        with_retries(layout.size(), || unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantee.
-        patiently(layout.size(), || unsafe { System.alloc_zeroed(layout) })
+        with_retries(layout.size(), || unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller's guarantee; a failed attempt leaves `memory` as it was.
-        patiently(size, || unsafe { System.realloc(memory, layout, size) })
+        with_retries(size, || unsafe { System.realloc(memory, layout, size) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for PatientAllocator {
 }
 
 /// Repeats an allocation of `size` bytes while it fails; at last ends the program.
-fn patiently(size: usize, attempt: impl Fn() -> *mut u8) -> *mut u8 {
+fn with_retries(size: usize, attempt: impl Fn() -> *mut u8) -> *mut u8 {
     for _ in 1..ATTEMPTS {
         let memory = attempt();
         if !memory.is_null() {
@@ -112,14 +112,14 @@ mod tests {
             3 => memory,
             _ => ptr::null_mut(),
         };
-        assert_eq!(patiently(1, attempt), memory);
+        assert_eq!(with_retries(1, attempt), memory);
         assert_eq!(calls.get(), 4);
     }
 
     #[test]
     fn allocations_are_the_systems() {
         let layout = Layout::from_size_align(1000, 64).unwrap();
-        let allocator = PatientAllocator;
+        let allocator = RetryingAllocator;
         // SAFETY: the layout is valid, and the memory is used within it.
         unsafe {
             let memory = allocator.alloc_zeroed(layout);

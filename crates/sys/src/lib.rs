@@ -41,7 +41,7 @@ pub mod uring;
 #[path = "uring_stub.rs"]
 pub mod uring;
 
-pub use alloc::{PatientAllocator, use_few_arenas};
+pub use alloc::{RetryingAllocator, use_few_arenas};
 pub use datagram::{
     Datagram, enable_arrival_timestamps, enable_error_queue, enable_udp_gro,
     next_rejected_destination, path_mtu, receive_datagram, send_gso, set_udp_gso_size,
