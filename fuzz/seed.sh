@@ -1,5 +1,6 @@
 #!/bin/sh
-# Creates the seed corpora from the golden vectors, so that every target starts from valid input.
+# Creates the seed corpora from the golden vectors, so that every target starts from valid input,
+# and from the inputs that were kept.
 # Requires POSIX tools and basenc (coreutils 8.31).
 set -eu
 cd "$(dirname "$0")"
@@ -9,7 +10,8 @@ bytes() {
     grep -v '^#' "$1" | tr -d ' \n' | tr a-f A-F | basenc --base16 --decode
 }
 
-for target in attach_request control_decode data_header frame_reader journal_replay ledgers probe; do
+for target in attach_request control_decode data_header frame_reader journal_replay ledgers probe \
+    receiver_session sender_session; do
     mkdir -p "corpus/$target"
 done
 for file in ../spec/vectors/*.hex; do
@@ -34,6 +36,9 @@ for file in ../spec/vectors/*.hex; do
         bytes "$file" | tail -c +5 >"corpus/control_decode/$name"
         { printf '\003' && bytes "$file"; } >"corpus/frame_reader/$name"
         bytes "$file" >"corpus/ledgers/$name"
+        bytes "$file" >"corpus/receiver_session/$name"
+        { printf '\001' && bytes "$file"; } >"corpus/sender_session/$name"
+        { printf '\201' && bytes "$file"; } >"corpus/sender_session/$name-dry-run"
         ;;
     esac
 done
@@ -42,4 +47,12 @@ for side in "wants acks nack finished failed stream-ended" "entries holes file-d
     for name in $side; do
         bytes "../spec/vectors/$name.hex"
     done >"corpus/ledgers/of-$(echo "$side" | tr ' ' '-')"
+done
+for kept in kept/*.hex; do
+    target=$(basename "$kept" .hex)
+    number=0
+    while read -r line; do
+        number=$((number + 1))
+        echo "$line" | tr a-f A-F | basenc --base16 --decode >"corpus/$target/kept-$number"
+    done <"$kept"
 done

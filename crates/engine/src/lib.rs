@@ -36,9 +36,9 @@ mod tuning;
 /// Ends the process at once, without running exit handlers. Threads may still be connecting for a
 /// transfer that has ended; the TLS library's cleanup at a normal exit would make them abort the
 /// process.
-pub use bankfull_sys::{PatientAllocator, exit_now, use_few_arenas};
+pub use bankfull_sys::{RetryingAllocator, exit_now, use_few_arenas};
 
-pub use api::agent::run_agent;
+pub use api::agent::{run_agent, run_agent_over};
 pub use api::gather::layout::Layout;
 pub use api::gather::rounds::{Round, Rounds};
 pub use api::gather::{Gather, GatherSink, GatherSummary};

@@ -19,7 +19,6 @@ use bankfull_control::Bytes;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use rustls::ServerConfig;
-use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,16 +40,55 @@ const MAX_STRANGERS: usize = MAX_STREAMS as usize + 16;
 /// # Errors
 /// Errors before the client could be reached on the channel.
 pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> {
-    let unusable = |e: io::Error| Error::local("standard input or output is unusable", &e);
-    let input = File::from(duplicate(io::stdin()).map_err(unusable)?);
-    let output = File::from(duplicate(io::stdout()).map_err(unusable)?);
+    let input = duplicate(io::stdin()).map_err(|e| unusable(&e))?;
+    let output = duplicate(io::stdout()).map_err(|e| unusable(&e))?;
     let identity = Identity::generate()?;
     let config = tls::server_config(&identity)?;
     let listener = listen()?;
-    let address = listener.local_addr().map_err(unusable)?;
-    let port = address.port();
-    let acceptor = Acceptor::new(listener, MAX_STRANGERS).map_err(unusable)?;
+    let address = listener.local_addr().map_err(|e| unusable(&e))?;
+    let acceptor = Acceptor::new(listener, MAX_STRANGERS).map_err(|e| unusable(&e))?;
     let _ = bankfull_sys::raise_open_file_limit();
+    // ssh authenticates the client, so its datagrams may have any source address.
+    let sessions = Arc::new(session_manager(max_memory, ProbePort::bind(address).ok()));
+    let finished = Cancel::new();
+    let (accepting, until) = (Arc::clone(&sessions), finished.clone());
+    let accepting = move || accept(&acceptor, &accepting, &config, &until);
+    try_spawn_detached(accepting)?;
+    if let Some(probes) = sessions.probes.clone() {
+        try_spawn_detached(move || probes.run())?;
+    }
+    let data_port = DataPort {
+        port: address.port(),
+        hosts: own_addresses(),
+        fingerprint: identity.fingerprint().0,
+    };
+    let served = serve(&sessions, input, output, Some(data_port));
+    finished.cancel();
+    served
+}
+
+/// Runs an agent over two pipes or one socket until the client is done.
+///
+/// Without a data port: the client's data comes through `input`, too. See [`run_agent`].
+///
+/// # Errors
+/// As for [`run_agent`].
+pub fn run_agent_over(
+    input: OwnedFd,
+    output: OwnedFd,
+    max_memory: Option<Bytes>,
+) -> Result<Option<ErrorKind>, Error> {
+    serve(&session_manager(max_memory, None), input, output, None)
+}
+
+/// Port for the data streams of an agent's client.
+struct DataPort {
+    port: u16,
+    hosts: Vec<String>,
+    fingerprint: [u8; 32],
+}
+
+fn session_manager(max_memory: Option<Bytes>, probes: Option<Arc<ProbePort>>) -> SessionManager {
     // A user who may log in may do anything here, unencrypted data included: ssh authenticates.
     let policy = Policy {
         token: None,
@@ -60,16 +98,16 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         link_rate: None,
         buffer_pool: BufferPool::new(max_memory),
     };
-    // ssh authenticates the client, so its datagrams may have any source address.
-    let probes = ProbePort::bind(address).ok();
-    let sessions = Arc::new(SessionManager::new(PathRoot::Host, policy, probes));
-    let finished = Cancel::new();
-    let (accepting, until) = (Arc::clone(&sessions), finished.clone());
-    let accepting = move || accept(&acceptor, &accepting, &config, &until);
-    try_spawn_detached(accepting)?;
-    if let Some(probes) = sessions.probes.clone() {
-        try_spawn_detached(move || probes.run())?;
-    }
+    SessionManager::new(PathRoot::Host, policy, probes)
+}
+
+/// Serves one client on its control connection.
+fn serve(
+    sessions: &SessionManager,
+    input: OwnedFd,
+    output: OwnedFd,
+    data_port: Option<DataPort>,
+) -> Result<Option<ErrorKind>, Error> {
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
     let output = PipeWriter::new(output, reader.control());
@@ -80,9 +118,9 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
         close: Arc::new(|_| {}),
         // One session has all streams.
         slots: Slots::new(1 + MAX_STREAMS as usize),
-        data_port: Some(port),
-        data_hosts: own_addresses(),
-        fingerprint: Some(identity.fingerprint().0),
+        data_port: data_port.as_ref().map(|data| data.port),
+        fingerprint: data_port.as_ref().map(|data| data.fingerprint),
+        data_hosts: data_port.map_or_else(Vec::new, |data| data.hosts),
         peer: None,
         log: None,
         advice: None,
@@ -91,8 +129,11 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     };
     control.reader.expect_magic(0)?;
     let served = sessions.serve(control, true, &NoEvents);
-    finished.cancel();
     Ok(served.err().map(|error| error.kind()))
+}
+
+fn unusable(error: &io::Error) -> Error {
+    Error::local("standard input or output is unusable", error)
 }
 
 fn duplicate(stream: impl AsFd) -> io::Result<OwnedFd> {
