@@ -14,7 +14,7 @@ use bankfull_proto::wire::control::{
 use bankfull_proto::wire::data::{Header, Tagger};
 use bankfull_proto::wire::frame::FrameReader;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
@@ -267,6 +267,8 @@ impl Client {
             }
             match self.wire.read(&mut buffer) {
                 Ok(n @ 1..) => self.frames.push(&buffer[..n]),
+                // By the fuzzer's timer.
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 _ => return None,
             }
         }
@@ -291,6 +293,12 @@ impl Client {
         let _ = self.wire.shutdown(Shutdown::Write);
         self.wire.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut buffer = vec![0; MAX_FRAME_BYTES];
-        while matches!(self.wire.read(&mut buffer), Ok(1..)) {}
+        loop {
+            match self.wire.read(&mut buffer) {
+                Ok(1..) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
     }
 }

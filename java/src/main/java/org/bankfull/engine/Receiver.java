@@ -192,7 +192,7 @@ final class Receiver {
     }
 
     /** Returns the name of an entry, if this locale can represent it. */
-    private static String name(Entry entry, Directory parent) throws RefusedException {
+    private String name(Entry entry, Directory parent) throws RefusedException {
         if (parent.isFailed) {
             throw new RefusedException(
                 new Failure(Failure.IO, "its directory could not be created"));
@@ -200,11 +200,16 @@ final class Receiver {
         String name = decodeUtf8(entry.name, "name");
         try {
             Paths.get(name);
-            return name;
         } catch (InvalidPathException e) {
             throw new RefusedException(new Failure(Failure.USAGE,
                 "its name cannot be written under this locale: run with LC_ALL=C.UTF-8"));
         }
+        String earlier = directories.recordName(parent, name);
+        if (earlier != null) {
+            throw new RefusedException(new Failure(Failure.USAGE, "it is " + earlier
+                + " on this file system, which ignores case: rename one of them"));
+        }
+        return name;
     }
 
     private static String decodeUtf8(byte[] bytes, String kind) throws RefusedException {
