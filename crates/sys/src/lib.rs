@@ -67,10 +67,10 @@ pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use reuseport::{ReuseportPair, bind_reuseport_pair};
 pub use shortage::{is_shortage, retry_shortage, set_wait_end, wait_end};
 pub use socket::{
-    TcpInfo, congestion_control, enable_zerocopy, force_receive_buffer, force_send_buffer,
-    grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor, send_file,
-    send_queue_bytes, send_zerocopy, set_congestion_control, set_notsent_lowat, set_pacing,
-    set_user_timeout, set_window_clamp, tcp_info,
+    TcpInfo, congestion_control, defer_accept, enable_zerocopy, force_receive_buffer,
+    force_send_buffer, grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor,
+    send_file, send_queue_bytes, send_zerocopy, set_congestion_control, set_notsent_lowat,
+    set_pacing, set_user_timeout, set_window_clamp, tcp_info,
 };
 pub use stat::{FileKind, Stat, Timestamp, stat_file};
 pub use uring::ReadRing;

@@ -300,6 +300,35 @@ pub fn set_pacing(s: impl AsFd, bytes_per_sec: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
+/// Has a listening socket accept connections only with data, or after about `seconds` without.
+///
+/// Until then the kernel keeps up to `backlog` of them, without a socket each.
+///
+/// # Errors
+///
+/// Any error of `setsockopt` or `listen`.
+pub fn defer_accept(listener: impl AsFd, seconds: u8, backlog: u16) -> io::Result<()> {
+    let seconds = libc::c_int::from(seconds);
+    let fd = listener.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open while `listener` is borrowed; the kernel reads one int, which
+    // outlives the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    // Of a socket that listens already, it changes the backlog. (listen(2))
+    // SAFETY: no memory is involved.
+    if outcome != 0 || unsafe { libc::listen(fd, backlog.into()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Limits the unsent bytes in the send queue; at the limit, the socket is not writable.
 ///
 /// # Errors

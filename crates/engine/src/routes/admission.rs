@@ -13,7 +13,7 @@ use rustls::{Connection, ServerConfig};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -24,6 +24,16 @@ use tracing::warn;
 /// 5 s recovers its retransmission up to 11 s after the cut began, or 23 s after it if that is lost
 /// too; OpenSSH's LoginGraceTime of 120 s allows for typing, which is not needed here)
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Seconds that the kernel keeps a connection on which nothing arrives. (as [`GREETING_TIMEOUT`])
+const DEFER_SECS: u8 = 30;
+
+/// Connections that the kernel keeps. (net.core.somaxconn of Linux, the highest without privileges)
+const BACKLOG: u16 = 4096;
+
+/// SYN-ACK retransmissions of a connection that the kernel has kept for [`DEFER_SECS`]: after 1, 3,
+/// 7, 15 and 31 s. (RFC 6298; one with SYN cookies is not kept, and has none)
+const DEFER_RETRANSMITS: u32 = 5;
 
 /// Interval at which the accepting thread checks deadlines.
 const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -132,6 +142,8 @@ impl Acceptor {
     /// authenticated.
     pub(crate) fn new(listener: TcpListener, max_strangers: usize) -> io::Result<Arc<Self>> {
         listener.set_nonblocking(true)?;
+        // Without it, silent ones are strangers at once.
+        let _ = bankfull_sys::defer_accept(&listener, DEFER_SECS, BACKLOG);
         Ok(Arc::new(Self {
             listener,
             max_strangers,
@@ -151,12 +163,16 @@ impl Acceptor {
             return Ok(None);
         }
         let accepted = self.listener.accept().and_then(|(socket, peer)| {
+            if is_silent(&socket) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             // A connection without a handle to close it could not be timed: drop it.
             let handle = socket.try_clone()?;
             Ok((Socket::Tcp(socket), peer, Socket::Tcp(handle)))
         });
         match accepted {
             Ok((socket, peer, handle)) => Ok(Some(self.track(socket, peer, handle))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(e) if is_transient(&e) => {
                 if self.shortage_warning.is_due() {
                     let reason = &*crate::base::error::os_message(&e);
@@ -307,6 +323,17 @@ fn evict_stranger(pending: &mut PendingTable, max: usize) -> Option<Pending> {
     pending.remove(&victim)
 }
 
+/// True if the kernel has kept a connection until its time was over, and nothing has arrived.
+fn is_silent(socket: &TcpStream) -> bool {
+    let retransmits = bankfull_sys::tcp_info(socket).map_or(0, |info| info.total_retrans);
+    let has_data = || {
+        socket.set_nonblocking(true).is_err()
+            || !bankfull_sys::peek(socket, &mut [0])
+                .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+    };
+    retransmits >= DEFER_RETRANSMITS && !has_data()
+}
+
 /// True if a retry may succeed soon: the client is gone, or descriptors are short.
 fn is_transient(error: &io::Error) -> bool {
     const EMFILE: i32 = 24;
@@ -320,7 +347,6 @@ fn is_transient(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpStream;
 
     fn acceptor_of(max_strangers: usize) -> (Arc<Acceptor>, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,6 +8,7 @@ use super::check_alive;
 use super::clients::{block, send};
 use crate::command;
 use bankfull_proto::wire::control::Message;
+use std::io::Write;
 use std::net::{Ipv6Addr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -102,7 +103,10 @@ fn strangers_of_one_network_do_not_keep_others_out() {
     let (port, mut strangers) = (daemon.port, Vec::new());
     let mut connect = |count: usize| {
         for _ in 0..count {
-            strangers.push(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap());
+            let mut stranger = TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+            // The first byte of a TLS handshake: without one, the kernel keeps the connection.
+            stranger.write_all(&[22]).unwrap();
+            strangers.push(stranger);
         }
     };
     connect(600);
