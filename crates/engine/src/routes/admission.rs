@@ -31,10 +31,6 @@ const DEFER_SECS: u8 = 30;
 /// Connections that the kernel keeps. (net.core.somaxconn of Linux, the highest without privileges)
 const BACKLOG: u16 = 4096;
 
-/// SYN-ACK retransmissions of a connection that the kernel has kept for [`DEFER_SECS`]: after 1, 3,
-/// 7, 15 and 31 s. (RFC 6298; one with SYN cookies is not kept, and has none)
-const DEFER_RETRANSMITS: u32 = 5;
-
 /// Interval at which the accepting thread checks deadlines.
 const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -323,7 +319,10 @@ fn evict_stranger(pending: &mut PendingTable, max: usize) -> Option<Pending> {
     pending.remove(&victim)
 }
 
-/// True if the kernel has kept a connection until its time was over, and nothing has arrived.
+/// True if the kernel has kept a connection for [`DEFER_SECS`] without data.
+///
+/// It then sends its SYN-ACK again. A connection by a SYN cookie is not kept, and has no
+/// retransmission; one with data may have some. (net/ipv4/inet_connection_sock.c)
 fn is_silent(socket: &TcpStream) -> bool {
     let retransmits = bankfull_sys::tcp_info(socket).map_or(0, |info| info.total_retrans);
     let has_data = || {
@@ -331,7 +330,7 @@ fn is_silent(socket: &TcpStream) -> bool {
             || !bankfull_sys::peek(socket, &mut [0])
                 .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
     };
-    retransmits >= DEFER_RETRANSMITS && !has_data()
+    retransmits > 0 && !has_data()
 }
 
 /// True if a retry may succeed soon: the client is gone, or descriptors are short.
@@ -347,6 +346,7 @@ fn is_transient(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn acceptor_of(max_strangers: usize) -> (Arc<Acceptor>, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -359,12 +359,17 @@ mod tests {
     }
 
     fn connect(acceptor: &Arc<Acceptor>, address: SocketAddr) -> (TcpStream, PendingConn) {
-        let client = TcpStream::connect(address).unwrap();
-        let conn = loop {
+        let mut client = TcpStream::connect(address).unwrap();
+        // The kernel keeps a connection without data.
+        client.write_all(b"x").unwrap();
+        let mut conn = loop {
             if let Some(conn) = acceptor.admit().unwrap() {
                 break conn;
             }
         };
+        let Socket::Tcp(socket) = &conn.socket else { unreachable!() };
+        socket.set_nonblocking(false).unwrap();
+        conn.socket.read_exact(&mut [0]).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         (client, conn)
     }
@@ -428,7 +433,6 @@ mod tests {
 
     #[test]
     fn pending_connection_is_answered_after_reading_stops() {
-        use std::io::Write;
         let (acceptor, address) = acceptor();
         let (mut client, mut conn) = connect(&acceptor, address);
         acceptor.stop_reading_pending();
