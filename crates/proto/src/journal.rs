@@ -26,6 +26,7 @@ const KIND_HOLES: u8 = 2;
 const KIND_BARRIER: u8 = 3;
 const KIND_COPIED: u8 = 4;
 const KIND_DAMAGED: u8 = 5;
+const KIND_CLOSED: u8 = 6;
 
 /// Boot ID of a host that does not provide one. Never equal to another boot.
 const UNKNOWN_BOOT: [u8; 16] = [0; 16];
@@ -135,6 +136,21 @@ pub enum Record {
         /// Number of covered records, from the first.
         covers: u64,
     },
+    /// Orderly end of a session, after which the part file changes no more. Counts only as the last
+    /// record.
+    Closed {
+        /// Change time of the part file then.
+        part_changed: ChangeTime,
+    },
+}
+
+/// Change time of a file: seconds since 1970 and nanoseconds. Programs cannot set it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeTime {
+    /// Whole seconds, rounded down.
+    pub secs: i64,
+    /// Nanoseconds of the second.
+    pub nanos: u32,
 }
 
 impl Record {
@@ -147,6 +163,9 @@ impl Record {
             Self::Copied { index } => (KIND_COPIED, index, [0; 32]),
             Self::Damaged { index } => (KIND_DAMAGED, index, [0; 32]),
             Self::Barrier { covers } => (KIND_BARRIER, covers, [0; 32]),
+            Self::Closed { part_changed: ChangeTime { secs, nanos } } => {
+                (KIND_CLOSED, secs.cast_unsigned(), counted(nanos.into()))
+            }
         };
         let mut out = [0; RECORD_BYTES];
         out[0..8].copy_from_slice(&index.to_be_bytes());
@@ -173,6 +192,10 @@ impl Record {
             KIND_COPIED => Some(Self::Copied { index }),
             KIND_DAMAGED => Some(Self::Damaged { index }),
             KIND_BARRIER => Some(Self::Barrier { covers: index }),
+            KIND_CLOSED => {
+                let nanos = u32::try_from(u64::from_be_bytes(at(bytes, 12))).ok()?;
+                Some(Self::Closed { part_changed: ChangeTime { secs: index.cast_signed(), nanos } })
+            }
             _ => None,
         }
     }
@@ -228,7 +251,9 @@ pub struct Replay {
     pub header: Header,
     /// Blocks that it records.
     pub recorded: RecordedBlocks,
-    /// Length of the undamaged part in bytes, where new records go.
+    /// Change time of the part file at the orderly end of the session, unless it was killed.
+    pub closed: Option<ChangeTime>,
+    /// Length of the undamaged part without an end, in bytes: new records go there.
     pub valid_bytes: u64,
 }
 
@@ -255,7 +280,13 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
         });
         covered.max().unwrap_or(0)
     };
-    let valid_bytes = (HEADER_BYTES + records.len() * RECORD_BYTES) as u64;
+    let closed = match records.last() {
+        Some(&Record::Closed { part_changed }) => Some(part_changed),
+        _ => None,
+    };
+    // The next record replaces an end.
+    let kept = records.len() - usize::from(closed.is_some());
+    let valid_bytes = (HEADER_BYTES + kept * RECORD_BYTES) as u64;
     let count = header.layout.count();
     let mut blocks = BTreeMap::new();
     let mut holes = Vec::new();
@@ -276,7 +307,7 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
     }
     let recorded = |(index, (hash, is_durable))| RecordedBlock { index, hash, is_durable };
     let blocks = blocks.into_iter().map(recorded).collect();
-    Ok(Replay { header, recorded: RecordedBlocks { blocks, holes }, valid_bytes })
+    Ok(Replay { header, recorded: RecordedBlocks { blocks, holes }, closed, valid_bytes })
 }
 
 /// Returns a count in the hash field of a record.
@@ -359,6 +390,18 @@ mod tests {
         let blocks = replay(&bytes, &BOOT).unwrap().recorded.blocks;
         let hash = Some(BlockHash([9; 32]));
         assert_eq!(blocks, [RecordedBlock { index: 1, hash, is_durable: true }]);
+    }
+
+    #[test]
+    fn replay_orderly_end_counts_as_last_record_only() {
+        let part_changed = ChangeTime { secs: -5, nanos: 999_999_999 };
+        let closed = Record::Closed { part_changed };
+        let replayed = |records: &[Record]| replay(&journal(records), &BOOT).unwrap();
+        let ended = replayed(&[block(1), closed]);
+        assert_eq!((ended.recorded.blocks.len(), ended.closed), (1, Some(part_changed)));
+        assert_eq!(ended.valid_bytes as usize, HEADER_BYTES + RECORD_BYTES);
+        let continued = replayed(&[block(1), closed, block(2)]);
+        assert_eq!((continued.recorded.blocks.len(), continued.closed), (2, None));
     }
 
     #[test]

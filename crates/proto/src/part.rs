@@ -4,11 +4,11 @@
 //! one of the two alone, which is ignored, or the finished file.
 
 use crate::hash::BlockHash;
-use crate::journal::RecordedBlock;
+use crate::journal::{ChangeTime, RecordedBlock};
 
-/// Step in the life of a part file.
+/// Step that creates a part file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum CreateStep {
     /// Remove the journal and its temporary file.
     RemoveJournal,
     /// Create the part file in place of any earlier one, and lock it.
@@ -17,6 +17,11 @@ pub enum Step {
     SetSize,
     /// Create the journal, with its header.
     CreateJournal,
+}
+
+/// Step that puts a complete part file in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitStep {
     /// Set the metadata of the complete part file.
     SetMetadata,
     /// Flush it, if each file is flushed.
@@ -27,23 +32,29 @@ pub enum Step {
     Rename,
     /// Flush the directory, if each file is flushed.
     FlushDirectory,
+    /// Remove the journal.
+    RemoveJournal,
 }
 
 /// Steps that create a part file. A journal must never vouch for a part file of another session.
-pub const CREATE_STEPS: [Step; 4] =
-    [Step::RemoveJournal, Step::CreatePart, Step::SetSize, Step::CreateJournal];
-
-/// Steps that put a complete part file in place.
-pub const COMMIT_STEPS: [Step; 6] = [
-    Step::SetMetadata,
-    Step::FlushPart,
-    Step::CheckName,
-    Step::Rename,
-    Step::FlushDirectory,
-    Step::RemoveJournal,
+pub const CREATE_STEPS: [CreateStep; 4] = [
+    CreateStep::RemoveJournal,
+    CreateStep::CreatePart,
+    CreateStep::SetSize,
+    CreateStep::CreateJournal,
 ];
 
-/// Longest time from a journal's last record to its part file's change, in seconds.
+/// Steps that put a complete part file in place.
+pub const COMMIT_STEPS: [CommitStep; 6] = [
+    CommitStep::SetMetadata,
+    CommitStep::FlushPart,
+    CommitStep::CheckName,
+    CommitStep::Rename,
+    CommitStep::FlushDirectory,
+    CommitStep::RemoveJournal,
+];
+
+/// Longest time from the last record of a killed session to its part file's change, in seconds.
 /// (chosen: a block of 16 MiB at 0.3 MB/s is written after the record before it)
 const MAX_UNRECORDED_SECS: i64 = 60;
 
@@ -82,13 +93,21 @@ impl ResumePolicy {
     }
 }
 
-/// True if a part file was not changed long after its journal.
+/// True if a part file was not changed after its session.
 ///
-/// Takes the change time of the part file, which programs cannot set back, and the modification
-/// time of the journal, in seconds.
+/// `closed` is its change time at the orderly end of the session. A session that was killed left
+/// none: then the part file may have changed a little after its journal, at `journal_modified` in
+/// seconds.
 #[must_use]
-pub fn is_unaltered(part_changed: i64, journal_modified: i64) -> bool {
-    part_changed.saturating_sub(journal_modified) <= MAX_UNRECORDED_SECS
+pub fn is_unaltered(
+    part_changed: ChangeTime,
+    closed: Option<ChangeTime>,
+    journal_modified: i64,
+) -> bool {
+    match closed {
+        Some(closed) => part_changed == closed,
+        None => part_changed.secs.saturating_sub(journal_modified) <= MAX_UNRECORDED_SECS,
+    }
 }
 
 #[cfg(test)]
@@ -129,10 +148,15 @@ mod tests {
 
     #[test]
     fn part_changed_after_its_journal_is_altered() {
-        assert!(is_unaltered(1000, 1000) && is_unaltered(10, 1000));
-        assert!(is_unaltered(1000 + MAX_UNRECORDED_SECS, 1000));
-        assert!(!is_unaltered(1001 + MAX_UNRECORDED_SECS, 1000));
-        assert!(!is_unaltered(i64::MAX, i64::MIN));
+        let at = |secs, nanos| ChangeTime { secs, nanos };
+        let killed = |changed, journal| is_unaltered(at(changed, 5), None, journal);
+        assert!(killed(1000, 1000) && killed(10, 1000));
+        assert!(killed(1000 + MAX_UNRECORDED_SECS, 1000));
+        assert!(!killed(1001 + MAX_UNRECORDED_SECS, 1000));
+        assert!(!killed(i64::MAX, i64::MIN));
+        // A session that ended orderly leaves no time in doubt.
+        let closed = |changed| is_unaltered(changed, Some(at(1000, 5)), 1000);
+        assert!(closed(at(1000, 5)) && !closed(at(1000, 6)) && !closed(at(999, 5)));
     }
 
     /// Blocks of the modelled file.
@@ -158,17 +182,23 @@ mod tests {
     }
 
     impl Model {
-        fn step(&mut self, step: Step, version: u8) {
+        fn create_step(&mut self, step: CreateStep, version: u8) {
             match step {
-                Step::RemoveJournal => self.journal = None,
-                Step::CreatePart => self.part = Some([0; BLOCKS]),
-                Step::CreateJournal => self.journal = Some((version, [false; BLOCKS])),
-                Step::Rename => self.target = self.part.take(),
-                Step::SetSize
-                | Step::SetMetadata
-                | Step::FlushPart
-                | Step::CheckName
-                | Step::FlushDirectory => {}
+                CreateStep::RemoveJournal => self.journal = None,
+                CreateStep::CreatePart => self.part = Some([0; BLOCKS]),
+                CreateStep::CreateJournal => self.journal = Some((version, [false; BLOCKS])),
+                CreateStep::SetSize => {}
+            }
+        }
+
+        fn commit_step(&mut self, step: CommitStep) {
+            match step {
+                CommitStep::Rename => self.target = self.part.take(),
+                CommitStep::RemoveJournal => self.journal = None,
+                CommitStep::SetMetadata
+                | CommitStep::FlushPart
+                | CommitStep::CheckName
+                | CommitStep::FlushDirectory => {}
             }
         }
 
@@ -183,7 +213,7 @@ mod tests {
                 None => {
                     for step in CREATE_STEPS {
                         crash.tick()?;
-                        self.step(step, version);
+                        self.create_step(step, version);
                     }
                     [false; BLOCKS]
                 }
@@ -196,7 +226,7 @@ mod tests {
             }
             for step in COMMIT_STEPS {
                 crash.tick()?;
-                self.step(step, version);
+                self.commit_step(step);
             }
             Ok(())
         }

@@ -114,7 +114,8 @@ fn files_that_deny_access_are_kept_up_to_date() {
 #[test]
 fn part_file_with_its_final_mode_is_continued() {
     let Some(scene) = Scene::new() else { return };
-    fill(&scene.tree().join("file"), 3 << 20, &mut Rng::new(1));
+    // At this rate 17 s of data, so that no slow machine copies all of it before it is looked at.
+    fill(&scene.tree().join("file"), 40 << 20, &mut Rng::new(1));
     let into = scene.into.join("copy");
     let mut slow = scene.copy("tree/", &into);
     let mut client = Running::start(slow.args(["--max-rate", "20mbit"]));

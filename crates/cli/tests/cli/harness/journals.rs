@@ -44,6 +44,15 @@ impl JournalFile {
         file.write_all_at(&header.encode(), 0).unwrap();
     }
 
+    /// Cuts off the record of an orderly end, as after a kill.
+    pub(crate) fn cut_end(&self) {
+        let bytes = fs::read(&self.path).unwrap();
+        let replay = journal::replay(&bytes, &self.header.boot).unwrap();
+        assert!(replay.closed.is_some(), "the session ended orderly");
+        let file = File::options().write(true).open(&self.path).unwrap();
+        file.set_len(replay.valid_bytes).unwrap();
+    }
+
     /// Overwrites a byte in the middle of a block of the part.
     pub(crate) fn damage(&self, index: u64) {
         let range = self.layout().range(index).unwrap();

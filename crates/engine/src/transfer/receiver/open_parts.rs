@@ -130,14 +130,14 @@ impl<'a> PartFiles<'a> {
     fn check_resumed(&self, incoming: &IncomingFile, found: Earlier) -> Result<PartFile, Failure> {
         let id = incoming.entry.id;
         if let (Earlier::Found(found), Some(layout)) = (found, incoming.layout()) {
-            let EarlierPart { part, recorded, .. } = *found;
+            let EarlierPart { part, recorded, is_unaltered, .. } = *found;
             let here = recorded.set(layout.count());
             let ledger = self.registry.ledger();
             let counted = ledger.verified_blocks(id).map(|set| set.runs().collect::<Vec<_>>());
             let is_here = |run: Run| {
                 here.next_missing(run.first).is_none_or(|missing| missing >= run.first + run.count)
             };
-            if counted.into_iter().flatten().all(is_here) {
+            if is_unaltered && counted.into_iter().flatten().all(is_here) {
                 return Ok(part);
             }
         }

@@ -15,17 +15,19 @@ use crate::model::options::DirectIo;
 use crate::session::Session;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, BlockHasher};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, RecordedBlocks};
-use bankfull_proto::part::{CREATE_STEPS, Step, is_unaltered};
+use bankfull_proto::journal::{
+    self, ChangeTime, HEADER_BYTES, Header, RECORD_BYTES, Record, RecordedBlocks,
+};
+use bankfull_proto::part::{CREATE_STEPS, CreateStep, is_unaltered};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
-use bankfull_sys::{Dir, DirectAlign, FileKind};
+use bankfull_sys::{Dir, DirectAlign, FileKind, Stat};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tracing::debug;
 
@@ -197,11 +199,11 @@ impl PartFile {
         let (mut file, mut journal) = (None, None);
         for step in CREATE_STEPS {
             match step {
-                Step::RemoveJournal => {
+                CreateStep::RemoveJournal => {
                     remove_journal(dir, names)
                         .map_err(|e| creation_failure(&names.journal, &shown, &e))?;
                 }
-                Step::CreatePart => {
+                CreateStep::CreatePart => {
                     let created = create_file_replacing(dir, &names.part)
                         .map_err(|e| creation_failure(&names.part, &shown, &e))?;
                     if lock_part(dir, names, &created, entry, request)? != LockOutcome::Acquired {
@@ -209,10 +211,10 @@ impl PartFile {
                     }
                     file = Some(created);
                 }
-                Step::SetSize => {
+                CreateStep::SetSize => {
                     file.iter().try_for_each(|file| file.set_len(layout.size())).map_err(failed)?;
                 }
-                _ => {
+                CreateStep::CreateJournal => {
                     let mut created = create_file_replacing(dir, &names.journal).map_err(failed)?;
                     let header = Header::for_entry(entry, layout, boot).encode();
                     created.write_all(&header).map_err(failed)?;
@@ -290,8 +292,7 @@ impl PartFile {
             debug!(name, "part file belongs to another version of the source");
             return Ok(None);
         }
-        let layout = replay.header.layout;
-        let recorded = replay.recorded;
+        let (layout, closed, recorded) = (replay.header.layout, replay.closed, replay.recorded);
         debug!(name, blocks = recorded.blocks.len(), "part file continued");
         // Blocks in doubt are recorded again once they are checked: a later barrier must not cover
         // them before that.
@@ -311,7 +312,7 @@ impl PartFile {
         Ok(Some(EarlierPart {
             part: Self { file, direct: None, journal, may_hold_stale_data: true },
             recorded,
-            is_unaltered: is_unaltered(part.ctime.secs, written.mtime.secs),
+            is_unaltered: is_unaltered(change_time(&part), closed, written.mtime.secs),
             is_rewritten,
         }))
     }
@@ -389,6 +390,23 @@ impl PartFile {
 /// Space allocated ahead of direct writes: file systems serialize writes that allocate.
 /// (measured: docs/block-io.md; chosen: few calls, and a bounded excess after an interrupted copy)
 const RESERVE_AHEAD_BYTES: u64 = 256 << 20;
+
+impl Drop for PartFile {
+    /// Records the orderly end of this session's use, so that a later change is noticed.
+    fn drop(&mut self) {
+        let journal = self.journal.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if journal.bytes > HEADER_BYTES as u64
+            && let Ok(stat) = bankfull_sys::stat_file(&self.file)
+        {
+            // Without the record, a short time after the journal's last change is in doubt.
+            let _ = journal.append(&Record::Closed { part_changed: change_time(&stat) });
+        }
+    }
+}
+
+fn change_time(stat: &Stat) -> ChangeTime {
+    ChangeTime { secs: stat.ctime.secs, nanos: stat.ctime.nanos }
+}
 
 impl DirectFile {
     /// True if a chunk is aligned for direct I/O; the last one of a file often is not.
@@ -593,7 +611,7 @@ impl LockWait {
 
 /// True if the part file's name still refers to this file.
 pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
-    let id = |stat: bankfull_sys::Stat| (stat.dev, stat.ino);
+    let id = |stat: Stat| (stat.dev, stat.ino);
     match (dir.stat(&names.part), bankfull_sys::stat_file(file)) {
         (Ok(named), Ok(open)) => id(named) == id(open),
         _ => false,

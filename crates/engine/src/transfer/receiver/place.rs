@@ -9,7 +9,7 @@ use super::part_file::{create_file_replacing, create_replacing, is_named, remove
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
-use bankfull_proto::part::{COMMIT_STEPS, Step};
+use bankfull_proto::part::{COMMIT_STEPS, CommitStep};
 use bankfull_proto::wire::control::{Cause, Entry, Failure};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
@@ -92,23 +92,26 @@ impl Placer {
         let flushes = self.fsync == Fsync::File;
         for step in COMMIT_STEPS {
             match step {
-                Step::SetMetadata => {
+                CommitStep::SetMetadata => {
                     set_metadata(file, entry, self.set_id)?;
                     self.kept_times.look(file, name, mtime_of(entry))?;
                 }
-                Step::FlushPart if flushes => bankfull_sys::sync_all(file)?,
-                Step::CheckName if !is_named(dir, names, file) => {
+                CommitStep::FlushPart if flushes => bankfull_sys::sync_all(file)?,
+                CommitStep::CheckName if !is_named(dir, names, file) => {
                     let text = match dir.stat(&names.part) {
                         Ok(_) => "another bankfull is receiving it at the same time",
                         Err(_) => "its part file or its directory was removed meanwhile",
                     };
                     return Err(io::Error::other(text));
                 }
-                Step::Rename => dir.rename(&names.part, name)?,
-                Step::FlushDirectory if flushes => dir.sync()?,
+                CommitStep::Rename => dir.rename(&names.part, name)?,
+                CommitStep::FlushDirectory if flushes => dir.sync()?,
                 // A small file has none. Another session may have removed it already.
-                Step::RemoveJournal if entry.block_bytes != 0 => remove_journal(dir, names)?,
-                _ => {}
+                CommitStep::RemoveJournal if entry.block_bytes != 0 => remove_journal(dir, names)?,
+                CommitStep::FlushPart
+                | CommitStep::CheckName
+                | CommitStep::FlushDirectory
+                | CommitStep::RemoveJournal => {}
             }
         }
         Ok(())

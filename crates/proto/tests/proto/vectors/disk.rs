@@ -4,7 +4,9 @@ use super::Vector;
 use super::control::counting;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::{BlockHash, BlockHasher, FileHash, merge};
-use bankfull_proto::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Record, RecordedBlock};
+use bankfull_proto::journal::{
+    self, ChangeTime, HEADER_BYTES, Header, RECORD_BYTES, Record, RecordedBlock,
+};
 
 pub(super) fn vectors() -> Vec<Vector> {
     vec![
@@ -59,6 +61,7 @@ fn journal() -> Vector {
         version: 0x0123_4567_89ab_cdef,
         boot: counting(0x60),
     };
+    let part_changed = ChangeTime { secs: 1_700_000_100, nanos: 987_654_321 };
     let records = [
         Record::Block { index: 2, hash: BlockHash(counting(0xe0)) },
         Record::Barrier { covers: 1 },
@@ -66,16 +69,19 @@ fn journal() -> Vector {
         Record::Copied { index: 1 },
         Record::Copied { index: 0 },
         Record::Damaged { index: 0 },
+        Record::Closed { part_changed },
     ];
     let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
                  0123456789abcdef, boot ID 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff,\n\
-                 a barrier, block 0 as a hole, blocks 1 and 0 as copies without a hash, block 0 as damaged.";
+                 a barrier, block 0 as a hole, blocks 1 and 0 as copies without a hash, block 0 as damaged,\n\
+                 and an end at 1700000100.987654321.";
     let mut bytes = header.encode().to_vec();
     records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
     Vector::new("journal", about, bytes, move |bytes| {
         let replay = journal::replay(bytes, &header.boot).unwrap();
         assert_eq!(replay.header, header);
-        assert_eq!(replay.valid_bytes as usize, bytes.len());
+        assert_eq!(replay.valid_bytes as usize, bytes.len() - RECORD_BYTES);
+        assert_eq!(replay.closed, Some(part_changed));
         let block = |index, hash: Option<[u8; 32]>| RecordedBlock {
             index,
             hash: hash.map(BlockHash),

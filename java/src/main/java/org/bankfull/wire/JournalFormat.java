@@ -14,6 +14,7 @@ public final class JournalFormat {
     public static final int BARRIER = 3;
     public static final int COPIED = 4;
     public static final int DAMAGED = 5;
+    public static final int CLOSED = 6;
 
     private static final int HEADER_CHECKED_BYTES = 56;
     private static final int RECORD_CHECKED_BYTES = 44;
@@ -53,7 +54,7 @@ public final class JournalFormat {
         byte[] expected = hash(bytes, at, RECORD_CHECKED_BYTES);
         int kind = bytes[at + 8];
         byte[] found = Arrays.copyOfRange(bytes, at + RECORD_CHECKED_BYTES, at + RECORD_BYTES);
-        return kind >= BLOCK && kind <= DAMAGED
+        return kind >= BLOCK && kind <= CLOSED
             && Arrays.equals(Arrays.copyOf(expected, found.length), found);
     }
 
