@@ -105,8 +105,8 @@ public final class Client {
     /**
      * Sets the timeout in milliseconds, at least 400 (default 60 000).
      *
-     * <p>A transfer fails after this time without any message from the daemon. Connection setup has
-     * the same limit.
+     * <p>A transfer fails after this time without any message from the daemon. Connection setup,
+     * with all its retries, has this time in total.
      */
     public Client timeoutMillis(long millis) {
         if (millis < MIN_TIMEOUT_MILLIS) {

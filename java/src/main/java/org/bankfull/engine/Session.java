@@ -43,9 +43,15 @@ final class Session implements Closeable {
     private static final String RETRY_HINT =
         "try again, and the transfer continues where it stopped";
     private static final byte[] MAGIC = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
-    /** First and longest pause before a retry at a busy daemon. */
+    /** First and longest pause before a retry at a crowded daemon. */
     private static final long FIRST_BUSY_PAUSE_MILLIS = 200;
     private static final long MAX_BUSY_PAUSE_MILLIS = 2000;
+    /**
+     * Retries after a server without a known fingerprint has closed connections.
+     *
+     * <p>It may be of another kind; a crowded daemon closes them, too. (chosen: about a second)
+     */
+    private static final int MAX_DROPPED_RETRIES = 3;
     private static final long MAX_PING_INTERVAL_MILLIS = 10_000;
     /** Lower limit of the ping interval, whatever the server's timeout. */
     private static final long MIN_PING_INTERVAL_MILLIS = 100;
@@ -73,37 +79,80 @@ final class Session implements Closeable {
     private final long timeoutMillis;
     private final SecureRandom random = new SecureRandom();
     private final Thread writer = new Thread(this::writeQueued, "bankfull-control");
+    private final SetupDeadline deadline;
     private Message.Welcome welcome;
     private volatile boolean isClosing;
 
-    private Session(Endpoint endpoint, Tls tls, Socket raw, SSLSocket control, long timeoutMillis)
-        throws IOException {
+    private Session(Endpoint endpoint, Tls tls, Socket raw, SSLSocket control, long timeoutMillis,
+        SetupDeadline deadline) throws IOException {
         this.raw = raw;
         this.endpoint = endpoint;
         this.tls = tls;
         this.control = control;
         this.timeoutMillis = timeoutMillis;
+        this.deadline = deadline;
         this.in = new DataInputStream(new java.io.BufferedInputStream(control.getInputStream()));
         this.out = control.getOutputStream();
         writer.setDaemon(true);
     }
 
-    /** Connects and performs the handshake. Tries again until the timeout if the daemon is busy. */
+    /**
+     * Connects and performs the handshake, within the timeout.
+     *
+     * <p>Tries again if the daemon is busy, or closes the connection before its answer: a crowded
+     * daemon does so with clients that it does not know yet.
+     */
     static Session connect(Endpoint endpoint, Tls tls, byte[] token, long timeoutMillis)
         throws IOException {
-        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+        SetupDeadline deadline = new SetupDeadline(timeoutMillis);
+        try {
+            return connectWithRetry(endpoint, tls, token, timeoutMillis, deadline);
+        } catch (IOException | RuntimeException | Error e) {
+            deadline.close();
+            throw e;
+        }
+    }
+
+    private static Session connectWithRetry(Endpoint endpoint, Tls tls, byte[] token,
+        long timeoutMillis, SetupDeadline deadline) throws IOException {
         long pause = FIRST_BUSY_PAUSE_MILLIS;
+        int droppedLeft = tls.hasFingerprint() ? Integer.MAX_VALUE : MAX_DROPPED_RETRIES;
+        IOException earlier = null;
         while (true) {
+            Socket socket = null;
             try {
-                return connectOnce(endpoint, tls, token, timeoutMillis);
-            } catch (BankfullException e) {
-                if (e.code() != Failure.BUSY || System.nanoTime() >= deadline) {
-                    throw e;
+                socket = connectSocket(endpoint, false, deadline.leftMillis());
+                return greet(endpoint, tls, socket, token, timeoutMillis, deadline);
+            } catch (IOException e) {
+                boolean isDropped = socket != null && isDropped(e);
+                boolean isTemporary =
+                    hasCode(e, Failure.BUSY) || isDropped && droppedLeft-- > 0;
+                if (!isTemporary || deadline.hasPassed()) {
+                    // A retry that was cut short says less than the attempt before it.
+                    throw earlier != null && hasCode(e, Failure.TIMED_OUT) ? earlier : e;
                 }
-                pauseAtRandom(pause);
-                pause = Math.min(pause * 2, MAX_BUSY_PAUSE_MILLIS);
+                earlier = e;
+            }
+            pauseAtRandom(Math.min(pause, deadline.leftMillis()));
+            pause = Math.min(pause * 2, MAX_BUSY_PAUSE_MILLIS);
+        }
+    }
+
+    private static boolean hasCode(IOException e, int code) {
+        return e instanceof BankfullException && ((BankfullException) e).code() == code;
+    }
+
+    /** True for a connection that its peer has closed. */
+    private static boolean isDropped(IOException e) {
+        for (Throwable cause = e; cause != null; cause = cause.getCause()) {
+            if (cause instanceof SocketTimeoutException) {
+                return false;
+            }
+            if (cause instanceof EOFException || cause instanceof SocketException) {
+                return true;
             }
         }
+        return false;
     }
 
     /** Waits for half to the whole of a time: clients must not return together. */
@@ -115,18 +164,18 @@ final class Session implements Closeable {
         }
     }
 
-    private static Session connectOnce(
-        Endpoint endpoint, Tls tls, byte[] token, long timeoutMillis) throws IOException {
-        Socket socket = connectSocket(endpoint, false, timeoutMillis);
+    /** Performs both handshakes over a connection; an error closes it. */
+    private static Session greet(Endpoint endpoint, Tls tls, Socket socket, byte[] token,
+        long timeoutMillis, SetupDeadline deadline) throws IOException {
         try {
-            socket.setSoTimeout(asInt(timeoutMillis));
-            SSLSocket control = handshake(tls, socket, endpoint);
-            Session session = new Session(endpoint, tls, socket, control, timeoutMillis);
+            deadline.watch(socket);
+            SSLSocket control = handshake(tls, socket, endpoint, deadline);
+            Session session = new Session(endpoint, tls, socket, control, timeoutMillis, deadline);
             session.exchangeHello(token);
             return session;
         } catch (IOException e) {
             closeQuietly(socket);
-            throw describe(e, endpoint);
+            throw describe(deadline.orTimeout(e), endpoint);
         }
     }
 
@@ -151,28 +200,26 @@ final class Session implements Closeable {
     }
 
     /** Performs the TLS handshake of the control connection. */
-    private static SSLSocket handshake(Tls tls, Socket socket, Endpoint endpoint)
-        throws IOException {
+    private static SSLSocket handshake(
+        Tls tls, Socket socket, Endpoint endpoint, SetupDeadline deadline) throws IOException {
         String peer = endpoint.hostAndPort();
         try {
             return tls.handshake(socket, endpoint.host, endpoint.port);
         } catch (BankfullException e) {
             throw e;
-        } catch (SocketTimeoutException e) {
-            throw new BankfullException(Failure.TIMED_OUT,
-                peer + " accepted the connection but did not answer: is it a bankfull server?", e);
         } catch (IOException e) {
+            if (deadline.orTimeout(e) instanceof SocketTimeoutException) {
+                throw new BankfullException(Failure.TIMED_OUT, peer
+                    + " accepted the connection but did not answer: is it a bankfull server?",
+                    deadline.orTimeout(e));
+            }
             throw new BankfullException(Failure.PROTOCOL, handshakeError(peer, e), e);
         }
     }
 
     /** Describes the peer from an error of the first handshake. */
     private static String handshakeError(String peer, IOException e) {
-        boolean ended = !(e instanceof SSLException);
-        for (Throwable cause = e; cause != null; cause = cause.getCause()) {
-            ended |= cause instanceof EOFException || cause instanceof SocketException;
-        }
-        if (ended) {
+        if (!(e instanceof SSLException) || isDropped(e)) {
             return peer + " closed the connection during the handshake: is it a bankfull server?";
         }
         // Messages of the JDK and of Android for a first record that is not TLS.
@@ -195,6 +242,7 @@ final class Session implements Closeable {
         return (int) Math.min(millis, Integer.MAX_VALUE);
     }
 
+    /** Returns an error with the peer and a hint. */
     private static IOException describe(IOException e, Endpoint endpoint) {
         if (e instanceof BankfullException) {
             return e;
@@ -246,8 +294,17 @@ final class Session implements Closeable {
 
     /** Sends Open and returns Opened; starts the writer of posted messages. */
     Message open(Message open) throws IOException {
-        send(open);
-        Message answer = receive();
+        Message answer;
+        try {
+            send(open);
+            answer = readPastPings();
+            if (!deadline.end()) {
+                throw new SocketTimeoutException("too late");
+            }
+            raw.setSoTimeout(asInt(timeoutMillis));
+        } catch (IOException e) {
+            throw firstFailure(describe(deadline.orTimeout(e), endpoint));
+        }
         if (answer.number != Message.OPENED) {
             throw protocolError(
                 new WireException("message " + answer.number + " in answer to Open"));
@@ -312,18 +369,22 @@ final class Session implements Closeable {
     /** Receives the next message other than Ping; throws a received Error. */
     Message receive() throws IOException {
         try {
-            while (true) {
-                Message message = readFrame(Limits.MAX_CONTROL_FRAME_BYTES);
-                if (message.number != Message.PING) {
-                    return message;
-                }
-            }
+            return readPastPings();
         } catch (SocketTimeoutException e) {
             throw firstFailure(new BankfullException(Failure.TIMED_OUT, "no message from "
                 + endpoint.hostAndPort() + " for " + formatMillis(timeoutMillis) + ": "
                 + RETRY_HINT, e));
         } catch (IOException e) {
             throw firstFailure(describe(e, endpoint));
+        }
+    }
+
+    private Message readPastPings() throws IOException {
+        while (true) {
+            Message message = readFrame(Limits.MAX_CONTROL_FRAME_BYTES);
+            if (message.number != Message.PING) {
+                return message;
+            }
         }
     }
 
@@ -481,6 +542,7 @@ final class Session implements Closeable {
     /** Writes the queued messages and closes the connection. */
     @Override
     public void close() {
+        deadline.close();
         isClosing = true;
         post(Message.ping());
         try {

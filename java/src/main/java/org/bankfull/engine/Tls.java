@@ -25,9 +25,11 @@ final class Tls {
     private static final int DIGITS = 64;
 
     private final SSLContext context;
+    private final boolean hasFingerprint;
 
     /** Creates a client of the daemon {@code peer}; without a fingerprint, handshakes fail. */
     Tls(String peer, String fingerprint) throws BankfullException {
+        hasFingerprint = fingerprint != null;
         PinnedTrustManager trustManager =
             new PinnedTrustManager(peer, fingerprint == null ? null : parse(fingerprint));
         try {
@@ -37,6 +39,11 @@ final class Tls {
             throw new BankfullException(Failure.OTHER,
                 "this Java has no TLS 1.3: " + e.getMessage() + ": use Java 11 or later", e);
         }
+    }
+
+    /** True if the daemon's fingerprint is known. */
+    boolean hasFingerprint() {
+        return hasFingerprint;
     }
 
     private static byte[] parse(String fingerprint) throws BankfullException {
