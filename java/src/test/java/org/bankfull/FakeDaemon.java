@@ -32,6 +32,8 @@ final class FakeDaemon implements Closeable {
         void handle(T peer) throws Exception;
     }
 
+    private static KeyStore madeKeys;
+
     final String fingerprint;
     private final SSLContext tls;
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
@@ -104,24 +106,26 @@ final class FakeDaemon implements Closeable {
         return new FakeDaemon(scratch, false, null, behavior);
     }
 
-    private static KeyStore makeKeys(Path scratch) throws Exception {
-        Path file = scratch.resolve("keys.p12");
-        if (!Files.exists(file)) {
+    /** Returns a key and its certificate, made once per process. */
+    private static synchronized KeyStore makeKeys(Path scratch) throws Exception {
+        if (madeKeys == null) {
+            Path file = scratch.resolve("keys.p12");
+            Path output = scratch.resolve("keytool");
             String keytool = Path.of(System.getProperty("java.home"), "bin", "keytool").toString();
             Process process = new ProcessBuilder(keytool, "-genkeypair", "-alias", "fake",
                 "-keyalg", "EC", "-dname", "CN=fake", "-validity", "2", "-storetype", "PKCS12",
                 "-keystore", file.toString(), "-storepass", new String(PASSWORD))
-                .redirectErrorStream(true).redirectOutput(scratch.resolve("keytool").toFile())
-                .start();
+                .redirectErrorStream(true).redirectOutput(output.toFile()).start();
             if (process.waitFor() != 0) {
-                throw new IOException(Files.readString(scratch.resolve("keytool")));
+                throw new IOException(Files.readString(output));
             }
+            KeyStore keys = KeyStore.getInstance("PKCS12");
+            try (InputStream in = Files.newInputStream(file)) {
+                keys.load(in, PASSWORD);
+            }
+            madeKeys = keys;
         }
-        KeyStore keys = KeyStore.getInstance("PKCS12");
-        try (InputStream in = Files.newInputStream(file)) {
-            keys.load(in, PASSWORD);
-        }
-        return keys;
+        return madeKeys;
     }
 
     static byte[] frame(byte[] message) {

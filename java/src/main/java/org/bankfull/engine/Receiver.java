@@ -13,8 +13,10 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.bankfull.Summary;
@@ -148,13 +150,13 @@ final class Receiver {
         }
     }
 
-    private void onEntries(List<Entry> entries) throws WireException {
-        List<Want> wants = new ArrayList<>();
-        List<Long> created = new ArrayList<>();
-        List<IncomingFile> resumed = new ArrayList<>();
+    /** Checks a batch of entries as a whole: a refused one must leave nothing on the disk. */
+    private void checkEntries(List<Entry> entries) throws WireException {
+        Set<Long> announced = new HashSet<>();
         for (Entry entry : entries) {
-            Directory parent = directories.find(entry.parent);
-            if (entry.id <= lastId || parent == null) {
+            boolean hasParent =
+                directories.find(entry.parent) != null || announced.contains(entry.parent);
+            if (entry.id <= lastId || !hasParent) {
                 throw new WireException("entry " + entry.id + " is out of order");
             }
             if (entry.parent == 0 && !RequestedSources.contains(sources, entry)) {
@@ -162,9 +164,22 @@ final class Receiver {
             }
             lastId = entry.id;
             if (entry.kind == Entry.DIRECTORY) {
-                if (directories.size() > Limits.MAX_OPEN_DIRECTORIES) {
-                    throw new WireException("too many directories are not completed");
-                }
+                announced.add(entry.id);
+            }
+        }
+        if (directories.size() + announced.size() > Limits.MAX_OPEN_DIRECTORIES + 1) {
+            throw new WireException("too many directories are not completed");
+        }
+    }
+
+    private void onEntries(List<Entry> entries) throws WireException {
+        checkEntries(entries);
+        List<Want> wants = new ArrayList<>();
+        List<Long> created = new ArrayList<>();
+        List<IncomingFile> resumed = new ArrayList<>();
+        for (Entry entry : entries) {
+            Directory parent = directories.find(entry.parent);
+            if (entry.kind == Entry.DIRECTORY) {
                 onDirectory(entry, parent);
             } else if (entry.kind == Entry.SYMLINK) {
                 onSymlink(entry, parent, wants, created);
