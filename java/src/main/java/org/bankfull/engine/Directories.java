@@ -8,9 +8,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.function.Consumer;
 import org.bankfull.wire.Entry;
@@ -23,12 +21,9 @@ import org.bankfull.wire.WireException;
  */
 final class Directories {
     private static final int OWNER_ALL = 0700;
-    /** File systems that tell names apart by case. On others, this is tried when two names meet. */
-    private static final Set<String> CASE_SENSITIVE = Set.of("ext2", "ext3", "ext4", "xfs", "btrfs",
-        "tmpfs", "ramfs", "overlay", "f2fs", "nfs", "nfs4", "zfs", "bcachefs");
 
     private final Path base;
-    private final boolean mayIgnoreCase;
+    private final FoldedNames foldedNames = new FoldedNames();
     private final Map<Long, Directory> byId = new HashMap<>();
     /** Created directories by ID, parents before children. */
     private final TreeMap<Long, Directory> created = new TreeMap<>();
@@ -45,8 +40,7 @@ final class Directories {
         final boolean isFailed;
         /** Created by this session, hence empty before. */
         final boolean isNew;
-        /** Announced names by the name in lower case, where case may be ignored. */
-        private final Map<String, String> names = new HashMap<>(0);
+        private final FoldedNames.Names names;
 
         private Directory(Directory parent, String name, Entry entry, boolean isFailed,
             boolean isNew) {
@@ -57,12 +51,12 @@ final class Directories {
             this.mtimeNanos = entry.mtimeNanos;
             this.isFailed = isFailed;
             this.isNew = isNew;
+            this.names = new FoldedNames.Names(isNew ? parent.names : null);
         }
     }
 
     Directories(Path base) {
         this.base = base;
-        this.mayIgnoreCase = mayIgnoreCase(base);
         byId.put(0L, new Directory(null, "", new Entry(), false, false));
     }
 
@@ -84,36 +78,9 @@ final class Directories {
         return path;
     }
 
-    private static boolean mayIgnoreCase(Path base) {
-        try {
-            return !CASE_SENSITIVE.contains(Files.getFileStore(base).type());
-        } catch (IOException e) {
-            // It is reported when something is written.
-            return false;
-        }
-    }
-
     /** Records a name; returns the earlier one that is the same on this file system, or null. */
     String recordName(Directory directory, String name) {
-        if (!mayIgnoreCase) {
-            return null;
-        }
-        String earlier = directory.names.putIfAbsent(name.toLowerCase(Locale.ROOT), name);
-        boolean isOther = earlier != null && !earlier.equals(name);
-        return isOther && ignoresCase(path(directory)) ? earlier : null;
-    }
-
-    private static boolean ignoresCase(Path directory) {
-        Path probe = PartFile.partPath(directory.resolve("case"));
-        try {
-            Files.createFile(probe);
-            String upper = probe.getFileName().toString().toUpperCase(Locale.ROOT);
-            boolean isFound = Files.exists(directory.resolve(upper));
-            Files.delete(probe);
-            return isFound;
-        } catch (IOException e) {
-            return false;
-        }
+        return foldedNames.record(directory.names, name, () -> path(directory));
     }
 
     /** Creates and registers a directory. */
@@ -150,9 +117,11 @@ final class Directories {
 
     /** Removes a completed directory and calls an action for it if it was created. */
     void complete(long id, Consumer<Directory> action) throws WireException {
-        if (id == 0 || byId.remove(id) == null) {
+        Directory completed = id == 0 ? null : byId.remove(id);
+        if (completed == null) {
             throw new WireException("directory " + id + " is completed, but not announced");
         }
+        foldedNames.forget(completed.names);
         Directory directory = created.remove(id);
         if (directory != null) {
             action.accept(directory);

@@ -95,7 +95,7 @@ final class PartFile {
         return siblingPath(target, ".journal");
     }
 
-    private static Path journalDraftPath(Path target) {
+    static Path journalDraftPath(Path target) {
         return siblingPath(target, ".journal.new");
     }
 
