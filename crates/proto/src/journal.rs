@@ -251,9 +251,9 @@ pub struct Replay {
     pub header: Header,
     /// Blocks that it records.
     pub recorded: RecordedBlocks,
-    /// Change time of the part file at the orderly end of the session, unless it was killed.
+    /// Change time of the part file at the session's orderly end, if it had one.
     pub closed: Option<ChangeTime>,
-    /// Length of the undamaged part without an end, in bytes: new records go there.
+    /// Length in bytes of the undamaged part without an end. New records go there.
     pub valid_bytes: u64,
 }
 

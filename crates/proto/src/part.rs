@@ -54,7 +54,7 @@ pub const COMMIT_STEPS: [CommitStep; 6] = [
     CommitStep::RemoveJournal,
 ];
 
-/// Longest time from the last record of a killed session to its part file's change, in seconds.
+/// Longest time from a killed session's last record to its part file's change. In seconds.
 /// (chosen: a block of 16 MiB at 0.3 MB/s is written after the record before it)
 const MAX_UNRECORDED_SECS: i64 = 60;
 

@@ -67,7 +67,13 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     if limit.current != limit.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     }
-    Ok(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    Ok(max_open_files())
+}
+
+/// Returns the limit of open files, `u64::MAX` if there is none.
+#[must_use]
+pub fn max_open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Returns the number of threads that this user or its container may have; `None` if unlimited.

@@ -54,9 +54,9 @@ pub use file::{
     reflink, reserve, set_mode, set_mtime, set_mtime_with_atime, sync_all, sync_data, try_lock,
 };
 pub use host::{
-    PIPE_BUF, boot_id, effective_uid, exit_now, host_name, kernel_version, max_rss_bytes,
-    max_threads, process_cpu_time, raise_open_file_limit, random, thread_cpu_time, umask,
-    wait_either, wait_readable, wait_writable,
+    PIPE_BUF, boot_id, effective_uid, exit_now, host_name, kernel_version, max_open_files,
+    max_rss_bytes, max_threads, process_cpu_time, raise_open_file_limit, random, thread_cpu_time,
+    umask, wait_either, wait_readable, wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::{Mapping, is_mapping_fault};
@@ -65,7 +65,7 @@ pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use reuseport::{ReuseportPair, bind_reuseport_pair};
-pub use shortage::{is_shortage, retry_shortage, set_wait_end, wait_end};
+pub use shortage::{is_shortage, retry_shortage, set_wait_end, wait_end, without_waits};
 pub use socket::{
     TcpInfo, congestion_control, defer_accept, enable_zerocopy, force_receive_buffer,
     force_send_buffer, grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor,

@@ -5,16 +5,24 @@
 
 use crate::base::fs_names::join_path;
 use crate::base::sync::lock;
-use bankfull_sys::Dir;
+use bankfull_sys::{Dir, is_shortage, max_open_files, retry_shortage, without_waits};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-/// Maximum number of cached directory descriptors. (chosen: a quarter of the usual soft limit of
-/// 1024)
-const MAX_OPEN_DIRS: usize = 256;
+/// Maximum number of cached directory descriptors of a table. (chosen: a quarter of the usual soft
+/// limit of 1024)
+const MAX_OPEN_DIRS: u64 = 256;
+
+/// Share of the limit of open files that a table may use. (chosen: a copy within a host has two
+/// tables, and leaves half of the limit to files)
+const LIMIT_SHARE: u64 = 8;
+
+/// Longest wait for a descriptor. (chosen: a third of the default time-out for silence)
+const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 struct Node {
@@ -72,8 +80,17 @@ impl DirTable {
     }
 
     /// Returns a descriptor of a directory.
+    ///
+    /// While descriptors are short it closes those of the table and tries again, without the lock.
     pub(crate) fn open(&self, id: u64) -> io::Result<Arc<Dir>> {
-        lock(&self.0).open(id)
+        retry_shortage(SHORTAGE_TIMEOUT, || {
+            let mut inner = lock(&self.0);
+            let opened = without_waits(|| inner.open(id));
+            if opened.as_ref().is_err_and(is_shortage) {
+                inner.open.clear();
+            }
+            opened
+        })
     }
 
     /// Returns the path of a directory for messages.
@@ -126,7 +143,7 @@ impl DirTableInner {
     }
 
     fn cache(&mut self, id: u64, dir: &Arc<Dir>) {
-        if self.open.len() >= MAX_OPEN_DIRS {
+        if self.open.len() as u64 >= MAX_OPEN_DIRS.min(max_open_files() / LIMIT_SHARE) {
             // Those in use live on through their own references.
             self.open.clear();
         }

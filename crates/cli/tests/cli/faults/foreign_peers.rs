@@ -201,8 +201,14 @@ fn strangers_cannot_exhaust_the_data_port_of_an_agent() {
     let paths = vec![PathBytes(here.path().as_os_str().as_encoded_bytes().to_vec())];
     peer.send(&Message::Open(Open { paths, ..open }));
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
-    // Three times the limit, all connected at the same time, all silent.
-    let group = || (0..25).map(|_| connect_remote(port)).collect::<Vec<_>>();
+    // Three times the limit, all connected at the same time. Each sends the first byte of a TLS
+    // handshake, without which the kernel would keep it.
+    let stranger = |_| {
+        let mut socket = connect_remote(port);
+        let _ = socket.write_all(&[0x16]);
+        socket
+    };
+    let group = || (0..25).map(stranger).collect::<Vec<_>>();
     let strangers: Vec<_> = thread::scope(|scope| {
         let groups: Vec<_> = (0..10).map(|_| scope.spawn(group)).collect();
         groups.into_iter().flat_map(|group| group.join().unwrap()).collect()

@@ -12,8 +12,13 @@ const MIB: u64 = 1 << 20;
 
 /// Returns a command within this limit of its address space, in MiB.
 fn within(mib: u64, command: &Command) -> Command {
+    limited(&format!("--as={}", mib * MIB), command)
+}
+
+/// Returns a command within a limit, an option of prlimit(1).
+fn limited(limit: &str, command: &Command) -> Command {
     let mut limited = Command::new("prlimit");
-    limited.arg(format!("--as={}", mib * MIB)).arg(command.get_program());
+    limited.arg(limit).arg(command.get_program());
     limited.args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
@@ -22,6 +27,36 @@ fn within(mib: u64, command: &Command) -> Command {
         };
     }
     limited
+}
+
+#[test]
+fn copies_of_many_directories_work_with_few_descriptors() {
+    let here = Scratch::new();
+    for number in 0..400 {
+        write_file(&here.dir(&format!("from/{number}")).join("file"), b"some content");
+    }
+    for number in 0..20 {
+        // Larger than a pack, so that each has a part file.
+        let large = here.dir(&format!("from/{number}/deeper")).join("large");
+        fill(&large, 3 * MIB, &mut Rng::new(number));
+    }
+    let daemon = Daemon::start(here.path(), &[]);
+    for descriptors in [256, 64] {
+        for transport in ["local", "tcp", "quic"] {
+            let into = here.join(format!("into-{descriptors}-{transport}"));
+            let mut copy = match transport {
+                "local" => cp(),
+                _ => daemon.cp(),
+            };
+            match transport {
+                "local" => copy.arg(here.join("from/")),
+                _ => copy.args(["--transport", transport]).arg(daemon.url("from/")),
+            };
+            let done = run(&mut limited(&format!("--nofile={descriptors}"), copy.arg(&into)));
+            done.expect(0);
+            assert_same(&here.join("from"), &into);
+        }
+    }
 }
 
 #[test]

@@ -19,7 +19,10 @@ const OWN_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of open part files, with two descriptors each, or three with direct I/O.
 /// (chosen: at most a third of the usual soft limit of 1024)
-const MAX_OPEN_PARTS: usize = 128;
+const MAX_OPEN_PARTS: u64 = 128;
+
+/// Share of the limit of open files that a session's part files may be. (as above)
+const LIMIT_SHARE: u64 = 8;
 
 /// Block that an earlier run left, and is taken over once it is settled.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +83,8 @@ impl<'a> PartFiles<'a> {
         let excess = {
             let mut order = lock(&self.open_order);
             order.push_back(opened);
-            if order.len() > MAX_OPEN_PARTS { order.pop_front() } else { None }
+            let max = MAX_OPEN_PARTS.min(bankfull_sys::max_open_files() / LIMIT_SHARE).max(1);
+            if order.len() as u64 > max { order.pop_front() } else { None }
         };
         if let Some(other) = excess.and_then(|id| self.registry.find(id)) {
             self.close(&other);

@@ -73,8 +73,8 @@ fn journal() -> Vector {
     ];
     let about = "Journal: 2621440 bytes in blocks of 1 MiB, mtime 1700000000.123456789, version\n\
                  0123456789abcdef, boot ID 60 61 .. 6f; then block 2 with the hash e0 e1 .. ff,\n\
-                 a barrier, block 0 as a hole, blocks 1 and 0 as copies without a hash, block 0 as damaged,\n\
-                 and an end at 1700000100.987654321.";
+                 a barrier, block 0 as a hole, blocks 1 and 0 as copies without a hash,\n\
+                 block 0 as damaged, and an end at 1700000100.987654321.";
     let mut bytes = header.encode().to_vec();
     records.iter().for_each(|record| bytes.extend_from_slice(&record.encode()));
     Vector::new("journal", about, bytes, move |bytes| {
