@@ -58,12 +58,15 @@ fn rtt_is_delay_plus_small_overhead() {
         [(MS, 60, MS * 3 / 2), (MS * 20, 60, MS * 3 / 2), (MS * 150, 9, MS * 6)]
     {
         let plan = Plan::path(&path(1000, rtt, 300_000));
-        let Some((found, _)) = measure_valid(&plan, |network| round_trips(network, count)) else {
+        let Some((mut found, _)) = measure_valid(&plan, |network| round_trips(network, count))
+        else {
             return;
         };
         assert!(found.iter().all(|one| *one >= rtt), "never earlier: {found:?}");
-        let mean = found.iter().sum::<Duration>() / found.len() as u32;
-        assert!(mean <= rtt + more, "{rtt:?}: {mean:?} of {found:?}");
+        // One stall of the machine is late by far more than the emulator.
+        found.sort_unstable();
+        let median = found[found.len() / 2];
+        assert!(median <= rtt + more, "{rtt:?}: {median:?} of {found:?}");
     }
 }
 
