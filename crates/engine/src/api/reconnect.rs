@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// a second; a network that is away for minutes is asked twice a minute)
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// Interval of checks for cancellation during a pause.
+/// Interval of checks for cancellation during a pause. (chosen: below what a user notices)
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs sessions until one completes the transfer, or none could be connected for `retry_for`.

@@ -32,6 +32,7 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 /// Interval at which the thread that accepts QUIC streams checks for the end.
+/// (chosen: a daemon ends within 2 s of its drain)
 const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A daemon bound to its port. [`run`](Self::run) serves.
@@ -99,6 +100,7 @@ impl Server {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
             connections_max: limits.connections,
+            strangers_max: limits.strangers,
             buffer_pool: Arc::clone(&policy.buffer_pool),
             sibling: None,
         };
@@ -317,8 +319,9 @@ impl Server {
         let wake = socket.try_clone().map_err(failed)?;
         let close = socket.try_clone().map_err(failed)?;
         let handle = socket.try_clone().map_err(failed)?;
+        let connection = socket.try_clone().map_err(failed)?;
         let (input, output) = split(tls, socket).map_err(failed)?;
-        let on_request = deadline.on_request();
+        let (on_authenticated, on_request) = (deadline.on_authenticated(), deadline.on_request());
         let address = handle.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
         let control = ControlConn {
             reader: ControlReader::new(input, peer.to_owned(), ""),
@@ -332,10 +335,12 @@ impl Server {
             peer: Some(address.ip()),
             log: Some(log.clone()),
             advice: handle.advice(),
-            on_authenticated: Box::new(deadline.on_authenticated()),
+            on_authenticated: Box::new(move || {
+                on_authenticated();
+                connection.set_authenticated();
+            }),
             on_request: Box::new(move |timeout| {
                 on_request();
-                handle.set_authenticated();
                 let _ = handle.set_read_timeout(Some(timeout));
             }),
         };

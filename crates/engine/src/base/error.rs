@@ -146,11 +146,6 @@ impl Error {
         Self::new(kind, format!("{what}: {}", os_message(error)))
     }
 
-    /// Marks the error as reported by the peer.
-    pub(crate) fn reported_by_peer(self) -> Self {
-        Self { is_from_peer: true, ..self }
-    }
-
     /// A failure on this host. `Permission` means "refused" only to a peer; here it is a local
     /// error.
     pub(crate) fn on_this_host(failure: Failure) -> Self {

@@ -12,5 +12,6 @@ pub(crate) mod fs_names;
 pub(crate) mod location;
 pub(crate) mod log_limiter;
 pub(crate) mod part_names;
+pub(crate) mod strangers;
 pub(crate) mod sync;
 pub(crate) mod threads;

@@ -4,14 +4,14 @@
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::log_limiter::network;
+use crate::base::strangers::{self, Stranger};
 use crate::base::sync::lock;
 use crate::transport::quic::connection::QuicStream;
 use crate::transport::socket::{Socket, configure};
 use crate::transport::tls;
 use bankfull_proto::wire::attach::{CONTROL_MAGIC, DATA_MAGIC};
 use rustls::{Connection, ServerConfig};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,9 +32,11 @@ const DEFER_SECS: u8 = 30;
 const BACKLOG: u16 = 4096;
 
 /// Interval at which the accepting thread checks deadlines.
+/// (chosen: a daemon ends within 2 s of its drain)
 const ACCEPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Pause before a retry, until descriptors or memory are free.
+/// (chosen: connections end many times a second)
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Minimum interval between warnings of one kind. (chosen: a line a minute)
@@ -291,32 +293,13 @@ impl PendingConn {
     }
 }
 
-/// Age up to which a stranger keeps its place against later ones of its network.
-///
-/// A crowd of clients thus makes progress. (chosen: three round trips of 300 ms, and the CPU)
-const GREETING_GRACE: Duration = Duration::from_secs(2);
-
-/// Removes a stranger if there are more than `max`.
-///
-/// It is the oldest one of the network that has most, or its newest one while all are young. Thus a
-/// crowd from one network closes its own connections, and no other client's.
+/// Removes a stranger if there are more than `max`; see [`strangers::excess`].
 fn evict_stranger(pending: &mut PendingTable, max: usize) -> Option<Pending> {
-    let strangers = || pending.iter().filter_map(|(&id, one)| Some((id, one.network?)));
-    if strangers().count() <= max {
-        return None;
-    }
-    // Of each network: the number of strangers, the oldest and the newest of them.
-    let mut networks: HashMap<IpAddr, (usize, u64, u64)> = HashMap::new();
-    for (id, network) in strangers() {
-        let (count, _, newest) = networks.entry(network).or_insert((0, id, id));
-        *count += 1;
-        *newest = id;
-    }
-    let largest = networks.into_values().max_by_key(|&(count, oldest, _)| (count, Reverse(oldest)));
-    let (_, oldest, newest) = largest?;
-    let is_young = |one: &Pending| one.since.elapsed() < GREETING_GRACE;
-    let victim = if pending.get(&oldest).is_some_and(is_young) { newest } else { oldest };
-    pending.remove(&victim)
+    let stranger = |(&key, one): (&u64, &Pending)| {
+        Some(Stranger { key, network: one.network?, since: one.since })
+    };
+    let strangers: Vec<_> = pending.iter().filter_map(stranger).collect();
+    pending.remove(&strangers::excess(&strangers, max)?)
 }
 
 /// True if the kernel has kept a connection for [`DEFER_SECS`] without data.
@@ -346,6 +329,7 @@ fn is_transient(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::strangers::GREETING_GRACE;
     use std::io::Write;
 
     fn acceptor_of(max_strangers: usize) -> (Arc<Acceptor>, SocketAddr) {

@@ -14,6 +14,7 @@ const SLOTS_PER_SESSION: usize = 2;
 const MAX_WAITING: usize = 128;
 
 /// Interval at which a waiting client's thread checks whether the daemon ends.
+/// (chosen: a daemon ends within 2 s of its drain)
 const OVER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Connection slots of a daemon.

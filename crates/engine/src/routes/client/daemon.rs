@@ -415,6 +415,7 @@ fn state_dir(options: &DaemonOptions) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bankfull_proto::wire::control::{Cause, Failure};
 
     #[test]
     fn both_transports_failed_hint_appears_once() {
@@ -426,8 +427,8 @@ mod tests {
             "cannot connect to h:1: refused (try it); QUIC also failed: no response"
         );
         assert_eq!(
-            message(&error("h:1 is busy").reported_by_peer()),
-            "cannot connect to h:1: refused (try it); QUIC also failed: h:1 is busy"
+            message(&Error::from_peer(&Failure::new(Cause::Busy, "h:1 is busy"))),
+            "cannot connect to h:1: refused (try it); QUIC also failed: the peer reported: h:1 is busy"
         );
     }
 

@@ -1,5 +1,7 @@
 //! Thread of a UDP socket: receives datagrams, passes them to connections, and sends in batches.
 
+mod admission;
+
 use super::connection::{
     ConnectionInner, ConnectionParams, ConnectionState, QuicStream, error_kind,
 };
@@ -10,8 +12,8 @@ use crate::transport::udp_receive_buffer::UdpReceiveBuffer;
 use bankfull_control::rrda::EPOCH_INTERVAL;
 use bytes::BytesMut;
 use quinn_proto::{
-    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    EndpointEvent, Event, Incoming, ServerConfig, Transmit,
+    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event,
+    ServerConfig, Transmit,
 };
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use std::collections::{HashMap, VecDeque};
@@ -47,8 +49,10 @@ const MAX_SLEEP: Duration = Duration::from_secs(5);
 pub(crate) struct Listener {
     /// Returns the configuration for connections from an address.
     pub(crate) config: Box<dyn Fn(SocketAddr) -> (Arc<ServerConfig>, ConnectionParams) + Send>,
-    /// Limit of concurrent connections.
+    /// Limit of authenticated connections.
     pub(crate) connections_max: usize,
+    /// Limit of connections that have not authenticated.
+    pub(crate) strangers_max: usize,
     /// Receives the streams opened by clients.
     pub(crate) streams: Sender<(QuicStream, SocketAddr)>,
 }
@@ -240,79 +244,6 @@ impl EventLoop {
             }
             None => {}
         }
-    }
-
-    /// Accepts a connection, refuses it, or requests address validation.
-    fn admit(&mut self, now: Instant, incoming: Incoming) {
-        let max_open = self.driver.listener.as_ref().map_or(0, |listener| listener.connections_max);
-        // Bounds the closed connections that are kept.
-        let max_kept = max_open * 2;
-        if max_open > 0 && self.connections.len() >= max_kept {
-            self.evict_oldest(|entry| entry.conn.state().connection.is_closed());
-        }
-        if max_open > 0 && self.open_count() >= max_open {
-            // Unauthenticated connections do not keep others out.
-            self.evict_oldest(|entry| {
-                let state = entry.conn.state();
-                !state.is_authenticated() && !state.connection.is_closed()
-            });
-        }
-        let is_full = self.open_count() >= max_open || self.connections.len() >= max_kept;
-        let mut response = Vec::new();
-        let mut endpoint = lock(&self.driver.endpoint);
-        let Some(listener) = &self.driver.listener else {
-            endpoint.ignore(incoming);
-            return;
-        };
-        let accepted = if is_full {
-            Err(Some(endpoint.refuse(incoming, &mut response)))
-        } else if !incoming.remote_address_validated()
-            && self.unvalidated_count() >= MAX_UNVALIDATED
-        {
-            Err(endpoint.retry(incoming, &mut response).ok())
-        } else {
-            let (config, params) = (listener.config)(incoming.remote_address());
-            let accepted = endpoint.accept(incoming, now, &mut response, Some(config));
-            accepted.map(|new| (new, params)).map_err(|e| e.response)
-        };
-        drop(endpoint);
-        match accepted {
-            Ok(((handle, connection), params)) => {
-                let conn = ConnectionInner::new(
-                    handle,
-                    connection,
-                    Arc::clone(&self.driver.waker),
-                    params,
-                );
-                self.insert(conn);
-            }
-            Err(Some(transmit)) => drop(self.transmit(&transmit, &response)),
-            Err(None) => {}
-        }
-    }
-
-    /// Removes the oldest connection that satisfies `is_candidate`.
-    fn evict_oldest(&mut self, is_candidate: impl Fn(&ConnectionEntry) -> bool) {
-        let candidates = self.connections.values().filter(|entry| is_candidate(entry));
-        let oldest =
-            candidates.min_by_key(|entry| entry.accepted_at).map(|entry| Arc::clone(&entry.conn));
-        let Some(conn) = oldest else { return };
-        conn.close();
-        self.service(&conn);
-        if self.connections.remove(&conn.handle()).is_some() {
-            lock(&self.driver.endpoint).handle_event(conn.handle(), EndpointEvent::drained());
-        }
-    }
-
-    /// Returns the number of open connections. Closed ones are kept for late datagrams (RFC 9000
-    /// §10.2) and do not count.
-    fn open_count(&self) -> usize {
-        self.connections.values().filter(|entry| !entry.conn.state().connection.is_closed()).count()
-    }
-
-    /// Returns the number of connections whose peer address is not validated.
-    fn unvalidated_count(&self) -> usize {
-        self.connections.values().filter(|entry| !entry.conn.state().is_connected).count()
     }
 
     fn insert(&mut self, conn: Arc<ConnectionInner>) {

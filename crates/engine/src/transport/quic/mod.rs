@@ -20,6 +20,7 @@ use crate::base::error::{Error, ErrorKind, NO_LISTENER_HINT, reachability_hint};
 use crate::model::options::Fingerprint;
 use bankfull_control::Bytes;
 use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::wire::control::{Cause, Failure};
 use congestion::{PathControllerFactory, WindowBypass};
 use connection::QuicStream;
 use connection::{ConnectionInner, ConnectionParams};
@@ -82,8 +83,10 @@ pub(crate) struct QuicServer {
     pub(crate) tls: Arc<rustls::ServerConfig>,
     /// Idle timeout of a connection.
     pub(crate) timeout: Duration,
-    /// Limit of concurrent connections.
+    /// Limit of authenticated connections.
     pub(crate) connections_max: usize,
+    /// Limit of connections that have not authenticated.
+    pub(crate) strangers_max: usize,
     /// Buffer pool, which limits the memory for unread data.
     pub(crate) buffer_pool: Arc<BufferPool>,
     /// Second socket on the same port: ICMP errors are delivered to either, by a hash of the
@@ -153,6 +156,7 @@ impl QuicPort {
         let listener = Listener {
             config: Box::new(config),
             connections_max: server.connections_max,
+            strangers_max: server.strangers_max,
             streams: sender,
         };
         let listener = Some((listener, default_config));
@@ -327,7 +331,11 @@ fn connect_error(peer: &str, error: &io::Error) -> Error {
                 "{peer} has no room for more connections: try again later, or start it with more \
                  --max-connections"
             );
-            Error::new(ErrorKind::Network, text).reported_by_peer()
+            Error::from_peer(&Failure::new(Cause::Busy, text))
+        }
+        // A crowded server closes connections that have not authenticated.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
+            Error::network(format!("cannot connect to {peer} over QUIC"), error).dropped()
         }
         _ => {
             let failed = Error::network(format!("cannot connect to {peer} over QUIC"), error);
