@@ -20,6 +20,12 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 /// Interval of checks for cancellation during a pause. (chosen: below what a user notices)
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Longest time from the end of ssh to the cancellation by the same signal.
+///
+/// A terminal signals the whole process group. (chosen: not noticed after a loss, and much longer
+/// than a thread of a busy machine waits to run)
+const SIGNAL_DELAY: Duration = Duration::from_millis(200);
+
 /// Runs sessions until one completes the transfer, or none could be connected for `retry_for`.
 ///
 /// # Errors
@@ -44,7 +50,13 @@ pub(crate) fn run(
             (false, Some(_)) => may_pass(&error),
             (false, None) => false,
         };
-        if !is_passing || cancel.is_cancelled() || retry_for.is_zero() {
+        if !is_passing {
+            return Err(error);
+        }
+        if is_cancelled_within(cancel, SIGNAL_DELAY) {
+            return Err(Error::interrupted());
+        }
+        if retry_for.is_zero() {
             return Err(error);
         }
         // A session that achieved nothing does not prolong the outage.
