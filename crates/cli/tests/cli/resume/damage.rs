@@ -221,7 +221,7 @@ fn local_copy_takes_no_part_that_changed_after_its_journal() {
 fn directory_removed_during_the_copy_is_named() {
     let scene = interrupted();
     let before = scene.left().journalled;
-    let client = Running::start(scene.command().args(["--max-rate", "50mbit"]));
+    let client = Running::start(scene.command().args(["--max-rate", "20mbit"]));
     wait_until("a block has arrived", || scene.left().journalled > before);
     fs::remove_dir_all(&scene.copied_to).unwrap();
     let reasons = failures(&client.wait().expect(23)).join("\n");

@@ -46,7 +46,7 @@ fn lost_network_is_reconnected_in_both_directions() {
 
 /// Starts a slow copy, and waits until the receiver has verified some of it.
 fn underway(command: &mut Command, tree: &Path, copied_to: &Path) -> Running {
-    let client = Running::start(command.args(["--max-rate", "400mbit", "--retry-for", "60"]));
+    let client = Running::start(command.args(["--max-rate", "200mbit", "--retry-for", "60"]));
     wait_until("a journal has records", || Left::find(tree, copied_to).journalled > 0);
     client
 }
