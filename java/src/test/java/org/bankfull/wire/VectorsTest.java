@@ -277,6 +277,8 @@ class VectorsTest {
         out.put(JournalFormat.record(JournalFormat.COPIED, 1, null));
         out.put(JournalFormat.record(JournalFormat.COPIED, 0, null));
         out.put(JournalFormat.record(JournalFormat.DAMAGED, 0, null));
+        byte[] nanos = ByteBuffer.allocate(32).putLong(987_654_321).array();
+        out.put(JournalFormat.record(JournalFormat.CLOSED, 1_700_000_100, nanos));
         assertArrayEquals(journal, out.array());
         assertTrue(JournalFormat.isValidRecord(journal, 64));
         journal[70] ^= 1;
