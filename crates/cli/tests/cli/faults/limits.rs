@@ -29,6 +29,18 @@ fn limited(limit: &str, command: &Command) -> Command {
     limited
 }
 
+/// Returns a copy of `from`, within the host or over a transport from the daemon.
+fn copy_from(here: &Scratch, daemon: &Daemon, transport: &str) -> Command {
+    if transport == "local" {
+        let mut copy = cp();
+        copy.arg(here.join("from/"));
+        return copy;
+    }
+    let mut copy = daemon.cp();
+    copy.args(["--transport", transport]).arg(daemon.url("from/"));
+    copy
+}
+
 #[test]
 fn copies_of_many_directories_work_with_few_descriptors() {
     let here = Scratch::new();
@@ -44,14 +56,7 @@ fn copies_of_many_directories_work_with_few_descriptors() {
     for descriptors in [256, 64] {
         for transport in ["local", "tcp", "quic"] {
             let into = here.join(format!("into-{descriptors}-{transport}"));
-            let mut copy = match transport {
-                "local" => cp(),
-                _ => daemon.cp(),
-            };
-            match transport {
-                "local" => copy.arg(here.join("from/")),
-                _ => copy.args(["--transport", transport]).arg(daemon.url("from/")),
-            };
+            let mut copy = copy_from(&here, &daemon, transport);
             let done = run(&mut limited(&format!("--nofile={descriptors}"), copy.arg(&into)));
             done.expect(0);
             assert_same(&here.join("from"), &into);
@@ -70,14 +75,7 @@ fn copies_work_in_a_small_address_space_or_say_why_not() {
     for (mib, fits) in [(512, true), (256, true), (40, false)] {
         for transport in ["local", "tcp", "quic"] {
             let into = here.join(format!("into-{mib}-{transport}"));
-            let mut copy = match transport {
-                "local" => cp(),
-                _ => daemon.cp(),
-            };
-            match transport {
-                "local" => copy.arg(here.join("from/")),
-                _ => copy.args(["--transport", transport]).arg(daemon.url("from/")),
-            };
+            let mut copy = copy_from(&here, &daemon, transport);
             let done = run(&mut within(mib, copy.arg(&into)));
             match done.code {
                 Some(0) => assert_same(&here.join("from"), &into),
