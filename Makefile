@@ -33,14 +33,15 @@ check: setup ## Format, lints, documentation and types of the fuzz targets
 	cargo check --locked --no-default-features --manifest-path fuzz/Cargo.toml \
 	  --target-dir $(abspath $(LAB))
 
-test: check ## The checks and every test
-	cargo test --locked --workspace
+test: check release ## The checks and every test; faults are injected into the optimised program
+	BANKFULL_INJECTED=$(abspath $(RELEASE)) cargo test --locked --workspace
 	@$(MAKE) --no-print-directory java
 
 campaign: test ## Longer checks: measurements, 24 kills, 2000 injected faults, and the command's tests over a path
 	cargo test --locked --workspace --test lab -- --ignored --skip thirty_two
 	cargo test --locked --workspace --test lab -- --ignored thirty_two
-	BANKFULL_INJECTIONS=2000 cargo test --locked --workspace --test cli injection
+	BANKFULL_INJECTIONS=2000 BANKFULL_INJECTED=$(abspath $(RELEASE)) \
+	  cargo test --locked --workspace --test cli injection
 	BANKFULL_KILLS=24 cargo test --locked --workspace --test cli kills
 	scripts/over-path
 

@@ -5,7 +5,9 @@
 //! `BANKFULL_INJECTIONS` sets their number, `BANKFULL_SEED` replays one of them, and
 //! `BANKFULL_INJECTED` names another program than the one under test, such as an optimised one.
 
-use super::super::harness::{Daemon, Done, Rng, Scratch, Tree, assert_same, cp, litter, run};
+use super::super::harness::{
+    Daemon, Done, Rng, Scratch, Tree, assert_same, cp, litter, run, snapshot,
+};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -47,6 +49,12 @@ struct Scene {
 }
 
 impl Scene {
+    fn new() -> Self {
+        let tree = Tree::bulk(&[3 * MIB + 5, MIB], 12);
+        let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
+        Self { tree, daemon, effective: AtomicU64::new(0) }
+    }
+
     /// Returns a command that pulls the tree, or copies it within the host.
     fn copy(&self, is_local: bool, into: &Path) -> Command {
         let mut command = if is_local { cp() } else { self.daemon.cp() };
@@ -90,6 +98,18 @@ impl Scene {
         let left = litter(&into);
         assert!(left.is_empty(), "BANKFULL_SEED={seed}: {injected:?}: {left:?}");
     }
+}
+
+/// Checks that a file is its source but for a zero byte of each thread.
+///
+/// Returns true if there are some.
+fn lacks_bytes(source: &Path, copied_to: &Path, injection: &str) -> bool {
+    let (original, copy) = (fs::read(source).unwrap(), fs::read(copied_to).unwrap());
+    assert_eq!(original.len(), copy.len(), "{injection}");
+    let differing = (0..copy.len()).filter(|&at| original[at] != copy[at]).collect::<Vec<_>>();
+    assert!(differing.len() <= 32, "{injection}: {} bytes", differing.len());
+    assert!(differing.iter().all(|&at| copy[at] == 0), "{injection}");
+    !differing.is_empty()
 }
 
 /// Checks that each name in a directory shows the whole content of the source.
@@ -140,9 +160,7 @@ fn injected_faults_never_damage_a_name() {
         return;
     }
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let tree = Tree::bulk(&[3 * MIB + 5, MIB], 12);
-    let daemon = Daemon::start(tree.path.parent().unwrap(), &[]);
-    let scene = Scene { tree, daemon, effective: AtomicU64::new(0) };
+    let scene = Scene::new();
     if let Some(seed) = number("BANKFULL_SEED") {
         return scene.run(seed);
     }
@@ -164,4 +182,33 @@ fn injected_faults_never_damage_a_name() {
     let effective = scene.effective.into_inner();
     println!("{effective} injections changed the outcome of their copy");
     assert!(effective * 4 >= count, "only {effective} of {count}: the calls are not made any more");
+}
+
+/// A call that strace(1) leaves out and reports as done for one byte, or for none: the rest must be
+/// written at its place by further calls.
+#[test]
+fn short_writes_are_continued() {
+    if !can_trace() {
+        eprintln!("skipped: strace is missing, or may not trace here");
+        return;
+    }
+    let scene = Scene::new();
+    let mut short = 0;
+    for (is_local, call) in [(false, "pwrite64"), (true, "copy_file_range")] {
+        for number in 1..=10 {
+            let (scratch, injection) = (Scratch::bulk(), format!("retval=1:when={number}"));
+            let into = scratch.dir("in");
+            run(&mut traced(&scene.copy(is_local, &into), call, &injection)).expect(0);
+            for (name, ..) in snapshot(&scene.tree.path) {
+                let (from, to) = (scene.tree.path.join(&name), into.join("bulk").join(&name));
+                short += u32::from(from.is_file() && lacks_bytes(&from, &to, &injection));
+            }
+        }
+        // Nothing is written any more: an error, and no loop without end.
+        let into = Scratch::bulk();
+        let copy = scene.copy(is_local, into.path());
+        let done = run(&mut traced(&copy, call, "retval=0:when=1+"));
+        assert_ne!(done.code, None, "{call}");
+    }
+    assert!(short >= 10, "only {short} files lack a byte: the calls are not made any more");
 }
