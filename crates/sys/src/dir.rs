@@ -25,9 +25,10 @@ use crate::stat::{FileKind, MODE_BITS, Stat, Timestamp, stat_file};
 /// Flag of a directory that ignores case. (linux/fs.h)
 const FS_CASEFOLD_FL: u32 = 0x4000_0000;
 
-/// Types of file systems that tell names apart by case. (linux/magic.h: ext2 to ext4, xfs, btrfs,
-/// tmpfs, ramfs, overlayfs, f2fs, nfs; zfs and bcachefs from their sources)
-const CASE_SENSITIVE_FILESYSTEMS: [u32; 10] = [
+/// Types of file systems that tell names apart by case, but in flagged directories.
+/// (linux/magic.h: ext2 to ext4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs; bcachefs from its
+/// source)
+const CASE_SENSITIVE_FILESYSTEMS: [u32; 8] = [
     0xef53,
     0x5846_5342,
     0x9123_683e,
@@ -35,8 +36,6 @@ const CASE_SENSITIVE_FILESYSTEMS: [u32; 10] = [
     0x8584_58f6,
     0x794c_7630,
     0xf2f5_2010,
-    0x6969,
-    0x2fc1_2fc1,
     0xca45_1a4e,
 ];
 

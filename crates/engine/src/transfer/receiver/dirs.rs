@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct DestinationDirs {
     table: DirTable,
     announced: Mutex<AnnouncedDirs>,
-    /// Names on a file system that may ignore case.
+    /// Names in directories that may ignore case.
     names: FoldedNames,
     /// Destination directory; `None` in a dry run if it does not exist yet.
     base: Option<Arc<Dir>>,
@@ -53,10 +53,14 @@ impl DestinationDirs {
             Some(base) => table.insert_root(0, Arc::clone(base), shown),
             None => table.set_planned_root(shown),
         }
+        let names = FoldedNames::default();
+        if let Some(base) = &target.base {
+            names.add_found(0, base);
+        }
         Self {
             table,
             announced: Mutex::default(),
-            names: target.base.as_deref().map(FoldedNames::new).unwrap_or_default(),
+            names,
             base: target.base.clone(),
             rename: target.rename.clone(),
             dry_run: target.dry_run,
@@ -93,7 +97,7 @@ impl DestinationDirs {
         }
     }
 
-    /// Checks that the file system tells an entry's name from those announced before.
+    /// Checks that the directory tells an entry's name from those announced before.
     ///
     /// # Errors
     /// Names both.
@@ -106,7 +110,7 @@ impl DestinationDirs {
             None => Ok(()),
             Some(other) => {
                 let text = format!(
-                    "cannot create {}: it is {} on this file system, which ignores case: rename \
+                    "cannot create {}: it is {} in this directory, which ignores case: rename \
                      one of them",
                     self.path_of(entry.parent, name).display(),
                     other.display()
@@ -159,6 +163,7 @@ impl DestinationDirs {
         }
         match self.find_or_create(entry.parent, &name) {
             Ok(created) => {
+                self.add_names(id, entry.parent, created);
                 let mut announced = lock(&self.announced);
                 announced.entries.insert(id, entry);
                 if created {
@@ -173,6 +178,15 @@ impl DestinationDirs {
         }
     }
 
+    /// Prepares for the names in a directory.
+    fn add_names(&self, id: u64, parent: u64, created: bool) {
+        if created {
+            self.names.add_created(id, parent);
+        } else if let Ok(dir) = self.open(id) {
+            self.names.add_found(id, &dir);
+        }
+    }
+
     /// Adds the destination itself: it exists already, and gets its metadata at the end.
     fn add_base(&self, entry: Entry) {
         self.table.insert(entry.id, 0, OsStr::new(""));
@@ -181,6 +195,7 @@ impl DestinationDirs {
                 self.ensure_base_access(base);
             }
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
+            self.names.add_found(entry.id, base);
         }
         lock(&self.announced).entries.insert(entry.id, entry);
     }

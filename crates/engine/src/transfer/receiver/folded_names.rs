@@ -1,4 +1,4 @@
-//! Names that a file system which ignores case does not tell apart: the later of two would replace
+//! Names that a directory does not tell apart, as it ignores case: the later of two would replace
 //! the earlier.
 
 use super::part_file::create_file_replacing;
@@ -10,27 +10,62 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-/// Announced names, in directories of file systems that may ignore case.
-#[derive(Debug, Default)]
+/// Memory for recorded names: 40 000 short ones (ours; the Java client has the same).
+const MAX_BYTES: usize = 8 << 20;
+
+/// Estimated memory of a recorded name without its characters: two strings and a map entry.
+const NAME_OVERHEAD_BYTES: usize = 128;
+
+/// Announced names, in directories that may ignore case.
+///
+/// Whether one does is tested when two names meet, or when the names exceed their memory. Where
+/// names are told apart, they are recorded no longer. Limit: where they are not, names beyond the
+/// memory are not recorded.
+#[derive(Debug)]
 pub(crate) struct FoldedNames {
-    is_tracked: bool,
     state: Mutex<State>,
+    /// True if a directory ignores case.
+    test: fn(&Dir) -> io::Result<bool>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Names of each directory that is not completed, by the name in lower case.
-    names: HashMap<u64, HashMap<String, OsString>>,
-    /// True for devices that ignore case.
-    devices: HashMap<u64, bool>,
+    /// Directories that are not completed and may ignore case.
+    dirs: HashMap<u64, DirNames>,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct DirNames {
+    /// Result of the test; shared with the directories created beneath, which inherit it.
+    ignores_case: Arc<OnceLock<bool>>,
+    /// Names by the name in lower case.
+    names: HashMap<String, OsString>,
+}
+
+impl Default for FoldedNames {
+    fn default() -> Self {
+        Self { state: Mutex::default(), test: ignores_case }
+    }
 }
 
 impl FoldedNames {
-    /// Returns an empty table for a destination.
-    pub(crate) fn new(base: &Dir) -> Self {
-        Self { is_tracked: base.may_ignore_case(), ..Self::default() }
+    /// Adds a directory that existed before.
+    pub(crate) fn add_found(&self, id: u64, dir: &Dir) {
+        if dir.may_ignore_case() {
+            lock(&self.state).dirs.insert(id, DirNames::default());
+        }
+    }
+
+    /// Adds a directory that was created in another one, whose rule it inherits.
+    pub(crate) fn add_created(&self, id: u64, parent: u64) {
+        let mut state = lock(&self.state);
+        if let Some(parent) = state.dirs.get(&parent) {
+            let ignores_case = Arc::clone(&parent.ignores_case);
+            state.dirs.insert(id, DirNames { ignores_case, names: HashMap::new() });
+        }
     }
 
     /// Records a name in a directory; returns the earlier one that is the same there.
@@ -40,29 +75,46 @@ impl FoldedNames {
         name: &OsStr,
         open: impl FnOnce() -> io::Result<Arc<Dir>>,
     ) -> Option<OsString> {
-        if !self.is_tracked {
-            return None;
-        }
         let mut state = lock(&self.state);
         let folded = folded_case(name.as_bytes());
-        let names = state.names.entry(id).or_default();
-        let earlier = names.get(&folded).filter(|earlier| *earlier != name).cloned();
-        let Some(earlier) = earlier else {
-            names.insert(folded, name.to_owned());
+        let bytes = NAME_OVERHEAD_BYTES + folded.len() + name.len();
+        let is_full = state.bytes + bytes > MAX_BYTES;
+        let dir = state.dirs.get_mut(&id)?;
+        let earlier = dir.names.get(&folded).cloned();
+        if earlier.as_deref() == Some(name) {
+            // Announced again after a change.
             return None;
+        }
+        let test_result = match dir.ignores_case.get() {
+            None if earlier.is_some() || is_full => self.test(dir, open),
+            known => known.copied(),
         };
-        let dir = open().ok()?;
-        let device = dir.stat_self().ok()?.dev;
-        let ignores_case =
-            *state.devices.entry(device).or_insert_with(|| ignores_case(&dir).unwrap_or(false));
-        ignores_case.then_some(earlier)
+        if test_result == Some(false) {
+            state.forget(id);
+        } else if earlier.is_none() && !is_full {
+            dir.names.insert(folded, name.to_owned());
+            state.bytes += bytes;
+        }
+        earlier.filter(|_| test_result == Some(true))
+    }
+
+    /// Tests a directory; `None` if that is not possible: nothing can be written there.
+    fn test(&self, names: &DirNames, open: impl FnOnce() -> io::Result<Arc<Dir>>) -> Option<bool> {
+        let result = open().and_then(|dir| (self.test)(&dir)).ok()?;
+        Some(*names.ignores_case.get_or_init(|| result))
     }
 
     /// Forgets the names of a completed directory.
     pub(crate) fn forget(&self, id: u64) {
-        if self.is_tracked {
-            lock(&self.state).names.remove(&id);
-        }
+        lock(&self.state).forget(id);
+    }
+}
+
+impl State {
+    fn forget(&mut self, id: u64) {
+        let removed = self.dirs.remove(&id).unwrap_or_default();
+        let sizes = removed.names.iter().map(|(folded, name)| folded.len() + name.len());
+        self.bytes -= sizes.map(|size| NAME_OVERHEAD_BYTES + size).sum::<usize>();
     }
 }
 
@@ -79,26 +131,68 @@ pub(super) fn ignores_case(dir: &Dir) -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    struct Scene {
+        root: tempfile::TempDir,
+        names: FoldedNames,
+    }
+
+    impl Scene {
+        /// A table with a directory of number 1 that may ignore case.
+        fn new(test: fn(&Dir) -> io::Result<bool>) -> Self {
+            let names = FoldedNames { test, ..FoldedNames::default() };
+            lock(&names.state).dirs.insert(1, DirNames::default());
+            Self { root: tempfile::tempdir().unwrap(), names }
+        }
+
+        fn record(&self, id: u64, name: &str) -> Option<OsString> {
+            let open = || Dir::open(self.root.path()).map(Arc::new);
+            self.names.record(id, OsStr::new(name), open)
+        }
+    }
+
     #[test]
     fn names_are_told_apart_where_the_file_system_does() {
-        let root = tempfile::tempdir().unwrap();
-        let names = FoldedNames { is_tracked: true, ..FoldedNames::default() };
-        let record = |id, name| {
-            let open = || Dir::open(root.path()).map(Arc::new);
-            names.record(id, OsStr::new(name), open)
-        };
+        let scene = Scene::new(ignores_case);
         for name in ["File", "file", "File", "\u{c4}", "\u{e4}"] {
-            assert_eq!(record(1, name), None);
+            assert_eq!(scene.record(1, name), None);
         }
-        // As found on another file system.
-        let device = Dir::open(root.path()).unwrap().stat_self().unwrap().dev;
-        lock(&names.state).devices.insert(device, true);
-        assert_eq!(record(1, "FILE"), Some("File".into()));
-        assert_eq!(record(1, "\u{e4}"), Some("\u{c4}".into()));
-        assert_eq!(record(1, "File"), None, "announced again after a change");
-        assert_eq!(record(2, "FILE"), None, "in another directory");
-        names.forget(1);
-        assert_eq!(record(1, "FILE"), None);
-        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(scene.root.path()).unwrap().count(), 0);
+        assert!(lock(&scene.names.state).dirs.is_empty(), "names are still recorded");
+        let scene = Scene::new(|_| Ok(true));
+        for name in ["File", "\u{c4}", "File"] {
+            assert_eq!(scene.record(1, name), None);
+        }
+        assert_eq!(scene.record(1, "FILE"), Some("File".into()));
+        assert_eq!(scene.record(1, "\u{e4}"), Some("\u{c4}".into()));
+    }
+
+    #[test]
+    fn created_directories_inherit_and_found_ones_do_not() {
+        let scene = Scene::new(|_| Ok(true));
+        let root = Dir::open(scene.root.path()).unwrap();
+        scene.names.add_created(2, 1);
+        scene.names.add_created(3, 2);
+        scene.names.add_found(4, &root);
+        for (id, expected) in [(2, Some("a".into())), (3, Some("a".into())), (4, None), (5, None)] {
+            assert_eq!(scene.record(id, "a"), None);
+            assert_eq!(scene.record(id, "A"), expected, "{id}");
+        }
+        scene.names.forget(3);
+        assert_eq!(scene.record(3, "A"), None);
+    }
+
+    #[test]
+    fn memory_of_names_is_bounded() {
+        for test in [|_: &Dir| Ok(true), |_: &Dir| Ok(false), |_: &Dir| Err(io::Error::other(""))] {
+            let scene = Scene::new(test);
+            for number in 0..100_000 {
+                assert_eq!(scene.record(1, &format!("file {number}")), None);
+            }
+            assert!(lock(&scene.names.state).bytes <= MAX_BYTES);
+            let is_known = scene.record(1, "FILE 1").is_some();
+            assert_eq!(is_known, test(&Dir::open(scene.root.path()).unwrap()).unwrap_or(false));
+            scene.names.forget(1);
+            assert_eq!(lock(&scene.names.state).bytes, 0);
+        }
     }
 }
