@@ -63,8 +63,7 @@ struct JoinableSession {
     key: [u8; 32],
     is_unencrypted: bool,
     slots: Arc<SessionSlots>,
-    nonces: HashSet<[u8; 32]>,
-    /// Stream numbers used so far; each is unique.
+    /// Numbers of all streams so far: a replayed request repeats one of them.
     numbers: HashSet<u32>,
     accepted: mpsc::Sender<AcceptedStream>,
     session: Arc<Session>,
@@ -86,6 +85,10 @@ pub(crate) struct SessionManager {
 /// Time that a client waits for slots before it learns that the daemon is busy. (chosen: well below
 /// a client's time-out; a waiting client keeps its place, one that tries again does not)
 const SLOT_WAIT: Duration = Duration::from_secs(3);
+
+/// Data streams that may join a session one after another. (chosen: 512 KiB of numbers; a stream
+/// that is replaced every ten seconds lasts a week)
+const MAX_ATTACHED: usize = 1 << 16;
 
 /// Ended sessions that are kept. (chosen: as many as may end within an RTT)
 const MAX_ENDED_SESSIONS: usize = 64;
@@ -386,7 +389,6 @@ impl SessionManager {
             key: welcome.session_key,
             is_unencrypted: negotiated.open.unencrypted,
             slots,
-            nonces: HashSet::new(),
             numbers: HashSet::new(),
             accepted: accepted.clone(),
             session: Arc::clone(&session),
@@ -499,16 +501,15 @@ impl SessionManager {
             let is_authentic = is_authentic && attach.version == entry.version;
             if !is_authentic
                 || (!encrypted && !entry.is_unencrypted)
-                || !entry.nonces.insert(attach.nonce)
+                || entry.numbers.contains(&attach.stream)
+                || entry.numbers.len() >= MAX_ATTACHED
             {
-                return Err(refused());
-            }
-            if !entry.numbers.insert(attach.stream) {
                 return Err(refused());
             }
             let running = entry.session.stream_count();
             let slot = entry.slots.attach().filter(|_| running < MAX_STREAMS as usize);
             let slot = slot.ok_or(io::ErrorKind::ResourceBusy)?;
+            entry.numbers.insert(attach.stream);
             (entry.key, slot, entry.accepted.clone())
         };
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;

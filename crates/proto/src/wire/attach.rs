@@ -21,11 +21,11 @@ pub const CONTROL_MAGIC: [u8; 8] = *b"BKFLCTRL";
 pub struct Attach {
     /// Protocol version of the session.
     pub version: u16,
-    /// Number of the data stream, from 0.
+    /// Number of the data stream, from 0; a repeated number is refused.
     pub stream: u32,
     /// Session to join.
     pub session: [u8; 16],
-    /// Fresh random bytes of this stream; a repeated nonce is refused.
+    /// Fresh random bytes of this stream.
     pub nonce: [u8; 32],
 }
 
