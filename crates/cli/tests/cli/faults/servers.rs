@@ -3,7 +3,7 @@
 
 use super::super::harness::{
     Done, FakeServer, Peer, Scratch, base, below, cp, entry, is_over_path, patience, run_for,
-    snapshot, welcome, write_file,
+    snapshot, welcome, welcome_of_agent, write_file,
 };
 use crate::command;
 use bankfull_proto::blocks::Run;
@@ -15,7 +15,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -105,13 +105,21 @@ fn symlink_then_directory_of_its_name_is_not_followed() {
 }
 
 /// Ways of fetching a file, each of which receives from its peer by itself.
-const FETCHES: [&[&str]; 3] = [&["cp"], &["gather"], &["gather", "--merge", "first"]];
+const FETCHES: [&[&str]; 4] = [&["cp"], &["gather"], &["gather", "--merge", "first"], &SSH];
+
+/// A fetch from an agent over ssh.
+const SSH: [&str; 3] = ["cp", "--streams", "1"];
 
 /// Fetches the file `report.pdf` from a server that answers with `sources` and announces `entries`.
 /// No file may be new in the destination.
 fn fetch_report(way: &[&str], sources: Vec<Source>, entries: Vec<Entry>) -> Done {
+    let agent = Arc::new(OnceLock::new());
+    let (data_port, is_agent) = (Arc::clone(&agent), way == SSH);
     let server = FakeServer::greeted(move |peer, _| {
-        peer.send(&welcome(1));
+        peer.send(&match data_port.get().filter(|_| is_agent) {
+            Some(&data) => welcome_of_agent(data),
+            None => welcome(1),
+        });
         peer.receive();
         peer.send(&opened_with(sources.clone()));
         peer.send(&Message::Entries(entries.clone()));
@@ -121,12 +129,15 @@ fn fetch_report(way: &[&str], sources: Vec<Source>, entries: Vec<Entry>) -> Done
     let here = Scratch::new();
     fs::create_dir(here.join("home")).unwrap();
     fs::write(here.join("home/.bashrc"), "mine").unwrap();
+    agent.set((server.port, server.fingerprint)).unwrap();
     let mut command = command();
-    command.args(way).args(["--json", "--accept-new", "--state-dir"]).arg(here.join("state"));
-    if way == ["cp"] {
-        command.args(["--streams", "1"]);
+    command.args(way).args(["--json", "--state-dir"]).arg(here.join("state"));
+    if is_agent {
+        command.args(["--ssh-command", &server.ssh_command(&here), "127.0.0.1:report.pdf"]);
+    } else {
+        command.arg("--accept-new").arg(server.url() + "report.pdf");
     }
-    command.arg(server.url() + "report.pdf").arg(here.join("home"));
+    command.arg(here.join("home"));
     let done = run_for(&mut command, Duration::from_secs(30));
     assert_eq!(fs::read_to_string(here.join("home/.bashrc")).unwrap(), "mine");
     let found = snapshot(&here.join("home")).into_iter().map(|(path, ..)| path);
@@ -283,6 +294,27 @@ fn pinging_agent_without_welcome_times_out() {
     let started = Instant::now();
     expect_timeout(command, "there:dir", &["no response from there over ssh"]);
     assert!(started.elapsed() >= Duration::from_secs(3));
+}
+
+/// As with a program of `Match exec` that goes on in the background.
+#[test]
+fn hung_look_at_the_ssh_configuration_times_out() {
+    let here = Scratch::new();
+    let agent = Arc::new(OnceLock::new());
+    let ours = Arc::clone(&agent);
+    let server = FakeServer::greeted(move |peer, _| {
+        peer.send(&welcome_of_agent(*ours.get().expect("set below")));
+        peer.receive();
+        peer.send(&opened_with(Vec::new()));
+    });
+    agent.set((server.port, server.fingerprint)).unwrap();
+    let relay = server.ssh_command(&here);
+    write_file(&here.join("hung"), format!("[ $1 != -G ] || sleep 20 & {relay} \"$@\""));
+    let mut command = cp();
+    command.args(["--timeout", "2", "--ssh-command"]);
+    command.arg(format!("bash {}", here.join("hung").display()));
+    command.arg("127.0.0.1:report.pdf").arg(here.join("in"));
+    run_for(&mut command, Duration::from_secs(10)).expect(12).says(&["not requested"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::remote::{connect_remote, listen_remote, patience, remote_url, spawn_remote};
 use super::run::wait_until;
+use super::scratch::Scratch;
 use crate::command;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
@@ -27,6 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+/// First byte of a TLS handshake record. (RFC 8446, 5.1)
+const TLS_HANDSHAKE: u8 = 22;
 
 /// Time limit for a response of the program.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -216,6 +220,8 @@ impl Drop for Pipes {
 /// open until the test program ends.
 pub(crate) struct FakeServer {
     pub(crate) port: u16,
+    /// SHA-256 of its certificate.
+    pub(crate) fingerprint: [u8; 32],
 }
 
 impl FakeServer {
@@ -229,7 +235,7 @@ impl FakeServer {
                 thread::spawn(move || serve(socket));
             }
         });
-        Self { port }
+        Self { port, fingerprint: [0; 32] }
     }
 
     /// Starts a server that completes the handshake and receives Hello. It ends streams in order as
@@ -244,14 +250,23 @@ impl FakeServer {
     }
 
     fn with_streams(ended: bool, serve: impl Fn(&mut Peer, Hello) + Send + Sync + 'static) -> Self {
-        let config = server_config();
+        let (config, fingerprint) = server_config();
         let streams: Arc<AtomicUsize> = Arc::default();
-        Self::raw(move |socket| {
+        let server = Self::raw(move |socket| {
             socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
-            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-            let mut wire: Wire = Box::new(StreamOwned::new(connection, socket));
             let mut magic = [0; MAGIC.len()];
-            wire.read_exact(&mut magic).unwrap();
+            let _ = socket.peek(&mut magic[..1]);
+            let mut wire: Wire = match magic[0] {
+                TLS_HANDSHAKE => {
+                    let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                    Box::new(StreamOwned::new(connection, socket))
+                }
+                // The control connection of an agent.
+                _ => Box::new(socket),
+            };
+            if wire.read_exact(&mut magic).is_err() {
+                return;
+            }
             if magic == DATA_MAGIC {
                 return idle_stream(wire, &magic, ended, &streams);
             }
@@ -263,7 +278,22 @@ impl FakeServer {
                 while peer.receive().is_some_and(|reported| !matches!(reported, Message::Done(_))) {
                 }
             }
-        })
+        });
+        Self { fingerprint, ..server }
+    }
+
+    /// Returns a command that connects to this server in place of ssh.
+    pub(crate) fn ssh_command(&self, here: &Scratch) -> String {
+        let script = here.join("ssh");
+        // Standard output ends with the server, the connection with standard input.
+        let lines = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{} 4>&1 >/dev/null\n\
+             cat <&3 >&4 & exec 4>&-\n\
+             cat >&3; kill $!\n",
+            self.port
+        );
+        std::fs::write(&script, lines).unwrap();
+        format!("bash {}", script.display())
     }
 
     pub(crate) fn url(&self) -> String {
@@ -298,6 +328,17 @@ pub(crate) fn welcome(version: u16) -> Message {
         session_key: SESSION_KEY,
         max_streams: 4,
         ..Welcome::default()
+    })
+}
+
+/// Returns the Welcome of a [`FakeServer`] as an agent with this data port and certificate.
+pub(crate) fn welcome_of_agent((port, fingerprint): (u16, [u8; 32])) -> Message {
+    let Message::Welcome(welcome) = welcome(1) else { unreachable!("a Welcome") };
+    Message::Welcome(Welcome {
+        data_port: Some(port),
+        data_hosts: vec!["127.0.0.1".into()],
+        fingerprint: Some(fingerprint),
+        ..welcome
     })
 }
 
@@ -386,7 +427,8 @@ fn client_config() -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-fn server_config() -> Arc<ServerConfig> {
+/// Returns the configuration, and the SHA-256 of the certificate.
+fn server_config() -> (Arc<ServerConfig>, [u8; 32]) {
     let made = rcgen::generate_simple_self_signed(vec!["bankfull".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -395,7 +437,9 @@ fn server_config() -> Arc<ServerConfig> {
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key.into())
         .unwrap();
-    Arc::new(config)
+    let suite = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().expect("of TLS 1.3");
+    let digest = suite.common.hash_provider.hash(made.cert.der());
+    (Arc::new(config), digest.as_ref().try_into().unwrap())
 }
 
 /// Trusts every certificate, as the tests start all servers.

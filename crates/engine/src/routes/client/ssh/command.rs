@@ -1,12 +1,13 @@
 //! The ssh command line, and the shell script that it runs on the remote host.
 
-use crate::base::cancel::Cancel;
+use crate::base::cancel::{Cancel, run_abandonable};
 use crate::base::error::{Error, printable};
 use crate::model::options::SshOptions;
 use bankfull_control::Bytes;
 use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// User, host and options of a login.
 pub(crate) struct Login<'l> {
@@ -75,24 +76,35 @@ impl Login<'_> {
         command
     }
 
-    /// Host name that ssh resolves the given one to (aliases in its configuration). ssh may run the
-    /// user's programs for that, and take any time.
-    pub(crate) fn resolved_host(&self, cancel: &Cancel) -> Result<String, Error> {
+    /// Host name that ssh resolves the given one to.
+    ///
+    /// ssh may run the user's programs for that. If they exceed the time-out, the given name is
+    /// returned.
+    pub(crate) fn resolved_host(
+        &self,
+        timeout: Duration,
+        cancel: &Cancel,
+    ) -> Result<String, Error> {
         let mut command = self.with_user();
         command.args(["-G", "--"]).arg(self.host);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { return Ok(self.host.to_owned()) };
         let output = child.stdout.take();
-        let config = cancel.run_cancellable(move || {
+        let deadline = Instant::now() + timeout;
+        let is_abandoned = || cancel.is_cancelled() || Instant::now() >= deadline;
+        let config = run_abandonable(is_abandoned, move || {
             let mut bytes = Vec::new();
             // An unreadable answer leaves the name as given.
             let _ = output.map(|mut output| output.read_to_end(&mut bytes));
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         });
-        // The output has ended, or the wait was cancelled.
+        // The output has ended, or the wait was abandoned.
         let _ = child.kill();
         let _ = child.wait();
-        let config = config?;
+        if cancel.is_cancelled() {
+            return Err(Error::interrupted());
+        }
+        let config = config.unwrap_or_default();
         let named = config.lines().find_map(|line| line.strip_prefix("hostname "));
         Ok(named.unwrap_or(self.host).to_owned())
     }

@@ -54,7 +54,7 @@ pub(crate) fn transfer(
         }
         started => started.map_err(|e| e.into_error(&login))?,
     };
-    let addresses = data_addresses(&login, &welcome, cancel)?;
+    let addresses = data_addresses(&login, &welcome, timeout, cancel)?;
     debug!(?addresses, "addresses of the agent's data port");
     let fingerprint = match (request.options.encryption, welcome.fingerprint) {
         (true, Some(fingerprint)) => Some(Fingerprint(fingerprint)),
@@ -229,10 +229,11 @@ fn terminate(child: &mut Child) {
 fn data_addresses(
     login: &Login<'_>,
     welcome: &Welcome,
+    timeout: Duration,
     cancel: &Cancel,
 ) -> Result<Vec<SocketAddr>, Error> {
     let Some(port) = welcome.data_port else { return Ok(Vec::new()) };
-    let mut hosts = vec![login.resolved_host(cancel)?];
+    let mut hosts = vec![login.resolved_host(timeout, cancel)?];
     hosts.extend_from_slice(&welcome.data_hosts);
     cancel.run_cancellable(move || {
         let mut addresses: Vec<SocketAddr> = Vec::new();
