@@ -9,7 +9,8 @@ use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::{self, Recorder};
 use crate::{log, shellsplit, signals, token};
 use bankfull::{
-    Cancel, DaemonOptions, Error, ErrorKind, EventSink, Location, SshOptions, Summary, Transfer,
+    Cancel, DaemonOptions, Error, ErrorKind, EventSink, Filters, Location, SshOptions, Summary,
+    Transfer,
 };
 
 /// Copies the files that the flags name.
@@ -144,6 +145,7 @@ fn transfer(
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
+        .filters(Filters::parse(&flags.filters.rules)?)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)

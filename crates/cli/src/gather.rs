@@ -7,7 +7,7 @@ use crate::flags::{GatherFlags, TuneHow};
 use crate::log;
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
-use bankfull::{Error, ErrorKind, Gather, GatherSink, GatherSummary, Layout, Location};
+use bankfull::{Error, ErrorKind, Filters, Gather, GatherSink, GatherSummary, Layout, Location};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -133,6 +133,7 @@ fn gathering(
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
+        .filters(Filters::parse(&flags.filters.rules)?)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)

@@ -25,8 +25,8 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
         "bankfull does not compress: leave it out",
     ),
     (
-        &["--exclude", "--include", "--filter", "--exclude-from", "--include-from", "--files-from"],
-        "bankfull copies whole trees: name the parts to copy as separate sources",
+        &["--files-from"],
+        "bankfull takes no list of files: name them as sources, or leave others out with --exclude",
     ),
     (
         &["--delete", "--delete-after", "--delete-before", "--delete-during", "--del"],
@@ -208,8 +208,8 @@ mod tests {
     fn foreign_flag_has_advice() {
         for (typed, line) in [
             ("cp -avz a b", "unknown flag -z in -avz: bankfull does not compress: leave it out"),
-            ("cp --exclude x a b", "unknown flag --exclude: bankfull copies whole trees"),
-            ("cp --exclude=x a b", "unknown flag --exclude: bankfull copies whole trees"),
+            ("cp --files-from x a b", "unknown flag --files-from: bankfull takes no list"),
+            ("cp --files-from=x a b", "unknown flag --files-from: bankfull takes no list"),
             ("cp --delete a b", "unknown flag --delete: bankfull never deletes"),
             ("cp --progress a b", "unknown flag --progress: a terminal always shows progress"),
             ("cp --bwlimit 10 a b", "unknown flag --bwlimit: use --max-rate, in bits per second"),

@@ -2,7 +2,8 @@
 //!
 //! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
 //! [`wire`] (messages and frames), [`journal`] (records of a part file), [`part`] (its life),
-//! [`sources`] (what was requested), [`plan`] (action for an announced file), `open_dirs`
+//! [`sources`] (what was requested), [`filter`] (what is left out), [`plan`] (action for an
+//! announced file), `open_dirs`
 //! (directories of the sender), `work` (for its streams), [`send`] and [`receive`] (the ledgers),
 //! [`session`] (message order).
 //!
@@ -11,6 +12,7 @@
 
 pub mod blocks;
 pub mod error;
+pub mod filter;
 pub mod hash;
 pub mod journal;
 pub mod limits;

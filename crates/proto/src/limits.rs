@@ -76,6 +76,12 @@ pub const MAX_FILE_BYTES: u64 = i64::MAX as u64;
 /// final NUL).
 pub const MAX_CONGESTION_NAME_BYTES: usize = 15;
 
+/// Maximum number of filter rules of a transfer. (chosen: more than people write)
+pub const MAX_FILTER_RULES: usize = 8192;
+
+/// Maximum size of all filter rules of a transfer in bytes. (chosen: half of a control frame)
+pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
+
 /// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
 pub const MAX_IO_METHOD_NAME_BYTES: usize = 20;
 

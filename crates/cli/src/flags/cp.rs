@@ -1,5 +1,6 @@
 //! Flags of `bankfull cp`.
 
+use super::filters::FilterFlags;
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
     fingerprint, memory, page, port, rate, seconds, seconds_or_none, ssh_command, stream_count,
@@ -156,6 +157,10 @@ pub(crate) struct CpFlags {
     /// The file name must end in .html. Default: no report.
     #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
     pub(crate) report: Option<PathBuf>,
+
+    /// Filter flags.
+    #[command(flatten)]
+    pub(crate) filters: FilterFlags,
 
     /// Output flags.
     #[command(flatten)]

@@ -1,6 +1,7 @@
 //! Flags of `bankfull gather`.
 
 use super::cp::{DaemonFlags, SshFlags};
+use super::filters::FilterFlags;
 use super::values::{
     FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
     seconds_or_none,
@@ -146,6 +147,10 @@ pub(crate) struct GatherFlags {
     /// decisions with their reasons. The file name must end in .html. Default: no report.
     #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
     pub(crate) report: Option<PathBuf>,
+
+    /// Filter flags.
+    #[command(flatten)]
+    pub(crate) filters: FilterFlags,
 
     /// Output flags.
     #[command(flatten)]

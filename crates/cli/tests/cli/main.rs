@@ -24,6 +24,7 @@ mod probe;
 mod report;
 mod resume;
 mod routes;
+mod rsync;
 mod usage;
 
 use std::process::{Command, Output};

@@ -1,5 +1,6 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
+use super::filters::Filters;
 use super::reconnect;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
@@ -83,6 +84,13 @@ impl Transfer {
     #[must_use]
     pub fn trust_journal(mut self, trust_journal: bool) -> Self {
         self.options.rules.trust_journal = trust_journal;
+        self
+    }
+
+    /// Sets which entries are copied; the sending side applies the rules. Default: all.
+    #[must_use]
+    pub fn filters(mut self, filters: Filters) -> Self {
+        self.options.rules.filters = filters.0;
         self
     }
 

@@ -5,6 +5,7 @@ use super::roots::SourceItem;
 use crate::base::dir_metadata::OWNER_ACCESS;
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::part_names::is_part_name;
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
@@ -184,6 +185,7 @@ impl PathRoot {
             set_id,
             served_root,
             sources: sources.to_vec(),
+            filters: FilterScope::default(),
             merge_handle: None,
         };
         Ok((target, destinations))

@@ -2,6 +2,7 @@
 
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::options::Fsync;
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::Source;
 use bankfull_sys::{Dir, FileKind, Stat};
@@ -29,6 +30,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) served_root: Option<(u64, u64)>,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
+    /// Filter rules that the sender was asked to apply.
+    pub(crate) filters: FilterScope,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
 }

@@ -7,6 +7,7 @@ use super::options::{
 use super::overrides::Overrides;
 use crate::base::location::Location;
 use bankfull_control::{Bytes, Rate};
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub(crate) struct TransferOptions {
     /// `None`: chosen from the path's RTT.
     pub(crate) streams: Option<u32>,
     pub(crate) encryption: bool,
-    pub(crate) rules: ReceiverRules,
+    pub(crate) rules: CopyRules,
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
     /// Time for which a lost session is connected again.
@@ -35,16 +36,17 @@ pub(crate) struct TransferOptions {
     pub(crate) daemon: DaemonOptions,
 }
 
-/// Rules for the receiver, at this host or the other.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ReceiverRules {
+/// Rules of what is copied and how it is received, here or there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CopyRules {
     pub(crate) fsync: Fsync,
     pub(crate) checksum: bool,
     /// Blocks in the journal of an earlier run are taken without a check.
     pub(crate) trust_journal: bool,
+    pub(crate) filters: FilterScope,
 }
 
-impl ReceiverRules {
+impl CopyRules {
     /// Rule for blocks that an earlier run left.
     pub(crate) fn resume_policy(&self) -> ResumePolicy {
         if self.trust_journal { ResumePolicy::TrustJournal } else { ResumePolicy::Check }
@@ -59,7 +61,7 @@ impl TransferOptions {
             destination,
             streams: None,
             encryption: true,
-            rules: ReceiverRules::default(),
+            rules: CopyRules::default(),
             dry_run: false,
             timeout: DEFAULT_TIMEOUT,
             retry_for: DEFAULT_RETRY_FOR,

@@ -30,6 +30,7 @@ use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
+use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::attach::{self, Attach};
@@ -316,7 +317,8 @@ impl SessionManager {
             Direction::Pull => {
                 let items = self.root.resolve_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                let task = SessionTask::Send { items, dry_run: open.dry_run };
+                let filters = requested_filters(&open)?;
+                let task = SessionTask::Send { items, dry_run: open.dry_run, filters };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
             Direction::Push if self.policy.read_only => {
@@ -528,6 +530,17 @@ fn busy() -> Error {
     let text = "the server has reached its connection limit: try again later, or start it with a \
                 larger --max-connections";
     Failure::new(Cause::Busy, text).into()
+}
+
+/// Returns the filter rules of a request; they name no files of this host.
+fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
+    let given = open.filters.iter().flatten();
+    let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
+    let parsed =
+        FilterScope::parse(&given.collect::<Vec<_>>(), FilterOptions::default(), &mut |_| {
+            Err("a request cannot name a file of rules".to_owned())
+        });
+    parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()).into())
 }
 
 /// Describes a client's request for the log.

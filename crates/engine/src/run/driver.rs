@@ -20,6 +20,7 @@ use crate::tuning::receiver::ReceiverTuner;
 use crate::tuning::sender::SenderTuner;
 use crate::tuning::telemetry::Telemetry;
 use crate::tuning::{Autotune, clamp_windows, monitor};
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -85,6 +86,7 @@ pub(crate) enum SessionTask {
     Send {
         items: Vec<SourceItem>,
         dry_run: bool,
+        filters: FilterScope,
     },
     Receive(ReceiveTarget),
     /// Throughput test: filler is sent for this time, and no file.
@@ -118,8 +120,9 @@ impl SessionRunner<'_> {
             let receiving = matches!(task, SessionTask::Receive(_)).then(ReceivingGuard::new);
             self.session.spawn(scope, move || self.run_autotune(outbox, receives));
             let result = match task {
-                SessionTask::Send { items, dry_run } => {
-                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, dry_run);
+                SessionTask::Send { items, dry_run, filters } => {
+                    let how = (dry_run, filters);
+                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, how);
                     self.send(&sender, &mut reader, &items, streams)
                 }
                 SessionTask::Receive(target) => self.receive(&mut reader, outbox, target, streams),

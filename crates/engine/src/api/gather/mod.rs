@@ -11,6 +11,7 @@ mod tests;
 
 use layout::Layout;
 
+use super::filters::Filters;
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
@@ -131,6 +132,13 @@ impl Gather {
     #[must_use]
     pub fn retry_for(mut self, time: Duration) -> Self {
         self.template = self.template.retry_for(time);
+        self
+    }
+
+    /// See [`Transfer::filters`].
+    #[must_use]
+    pub fn filters(mut self, filters: Filters) -> Self {
+        self.template = self.template.filters(filters);
         self
     }
 

@@ -370,7 +370,8 @@ fn task_of(
         (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
             report_destinations(events, options, &opened.destinations);
-            SessionTask::Send { items, dry_run: options.dry_run }
+            let filters = options.rules.filters.clone();
+            SessionTask::Send { items, dry_run: options.dry_run, filters }
         }
         (Direction::Pull, None) => {
             SessionTask::Receive(receive_target(request, &opened.sources, events)?)
@@ -545,6 +546,10 @@ impl Request<'_> {
             ..Open::default()
         };
         options.overrides.write_to(&mut open);
+        if self.direction == Direction::Pull && !options.rules.filters.is_empty() {
+            let rules = options.rules.filters.to_texts().into_iter().map(control::Bytes);
+            open.filters = Some(rules.collect());
+        }
         if self.direction == Direction::Push {
             open.cached_path = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
@@ -573,6 +578,7 @@ fn receive_target(
     let typed = path_bytes(options.destination.path());
     let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
     target.merge_handle.clone_from(&context.merge_handle);
+    target.filters = options.rules.filters.clone();
     report_destinations(events, options, &destinations);
     Ok(target)
 }

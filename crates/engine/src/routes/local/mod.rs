@@ -23,6 +23,7 @@ use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transport::control::{ControlReader, Outbox};
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use std::io;
 use std::net::Shutdown;
@@ -73,8 +74,9 @@ pub(crate) fn run(
     };
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
+    let threads = options.initial_streams(None);
     let copy =
-        LocalCopy { runner: &runner, session: &session, threads: options.initial_streams(None) };
+        LocalCopy { runner: &runner, session: &session, threads, filters: &options.rules.filters };
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
@@ -108,6 +110,7 @@ struct LocalCopy<'c> {
     runner: &'c SessionRunner<'c>,
     session: &'c Arc<Session>,
     threads: u32,
+    filters: &'c FilterScope,
 }
 
 impl LocalCopy<'_> {
@@ -123,7 +126,8 @@ impl LocalCopy<'_> {
         let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
         to_sender.block_when_full();
-        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, target.dry_run);
+        let how = (target.dry_run, self.filters.clone());
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, how);
         let session = Arc::clone(self.session);
         let (receiver, hashing) =
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);

@@ -88,6 +88,7 @@ impl<'a> Receiver<'a> {
             completion: Arc::clone(&completion),
             hashing,
             sources: target.sources,
+            filters: target.filters,
             held: HeldFiles::default(),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
             checksum,

@@ -16,6 +16,7 @@ use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS};
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
@@ -98,6 +99,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) hashing: HashQueue,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
+    /// Filter rules that the sender was asked to apply.
+    pub(crate) filters: FilterScope,
     /// Files whose part files other sessions hold.
     pub(crate) held: HeldFiles,
     /// Announcements, if the session is merged with others.
@@ -205,6 +208,7 @@ impl WantDecider<'_> {
             if entry.parent != 0 && !self.registry.dirs.contains(entry.parent) {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
+            self.check_filters(&entry)?;
             match entry.kind {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
                 _ if self.refuse_same_name(&entry, &mut answers.wants) => {}
@@ -219,6 +223,24 @@ impl WantDecider<'_> {
         self.completion.on_completed(made.len());
         self.post(answers);
         Ok(())
+    }
+
+    /// Checks that the filter rules of the request do not exclude an entry.
+    fn check_filters(&self, entry: &Entry) -> Result<(), Error> {
+        if self.filters.is_empty() || entry.name.is_empty() {
+            return Ok(());
+        }
+        let dirs = &self.registry.dirs;
+        let path = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
+        let path = path.strip_prefix(dirs.path(0)).unwrap_or(&path);
+        let is_dir = entry.kind == EntryKind::Dir;
+        match self.filters.excludes_before_files(path.as_os_str().as_bytes(), is_dir) {
+            false => Ok(()),
+            true => {
+                let text = format!("{}, which the filter rules exclude", path.display());
+                Err(WireError::Unrequested(text).into())
+            }
+        }
     }
 
     /// Posts wants; then starts the jobs, whose messages refer to them.

@@ -4,6 +4,7 @@
 
 mod announce;
 pub(crate) mod files;
+mod filters;
 mod stream_thread;
 mod walk;
 mod work_queue;
@@ -19,6 +20,7 @@ use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use announce::Announcer;
 use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::filter::FilterScope;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_RUNS;
 use bankfull_proto::send::{NextStep, Work};
@@ -54,6 +56,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) queue: WorkQueue<'a>,
     guard: Mutex<Guard>,
     dry_run: bool,
+    filters: FilterScope,
 }
 
 impl<'a> Sender<'a> {
@@ -61,7 +64,7 @@ impl<'a> Sender<'a> {
         session: &'a Session,
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
-        dry_run: bool,
+        (dry_run, filters): (bool, FilterScope),
     ) -> Self {
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
@@ -73,6 +76,7 @@ impl<'a> Sender<'a> {
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
             dry_run,
+            filters,
         }
     }
 

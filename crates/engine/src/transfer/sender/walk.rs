@@ -3,6 +3,7 @@
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
 use super::files::entry_of;
+use super::filters::DirFilters;
 use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
@@ -45,6 +46,15 @@ struct WalkedDir {
     unlisted: Option<EntryReader>,
     /// Subdirectories to walk before further entries are listed, the next one last.
     subdirs: Vec<(OsString, Stat)>,
+    filters: DirFilters,
+}
+
+/// Directory that is to be listed.
+struct EnteredDir {
+    dir: Arc<Dir>,
+    id: u64,
+    path: PathBuf,
+    depth: usize,
 }
 
 /// Walk of the sources.
@@ -107,7 +117,12 @@ impl<'s, 'a> Walk<'s, 'a> {
         let key = u64::MAX - at as u64;
         let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
         self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
-        if item.stat.kind != FileKind::Dir {
+        let filters = DirFilters::new(self.sender.filters.clone());
+        let is_dir = item.stat.kind == FileKind::Dir;
+        if !item.contents && filters.hides(&item.name, is_dir) {
+            return;
+        }
+        if !is_dir {
             self.announce_leaf(&item.dir, key, 0, &item.name, &item.stat);
             return;
         }
@@ -123,7 +138,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         let name = if item.contents { OsStr::new("") } else { &item.name };
         let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
-        self.walk_tree(self.enter_dir(dir, id, item.operand.clone(), 0));
+        let path = item.operand.clone();
+        let entered = self.enter_dir(EnteredDir { dir, id, path, depth: 0 }, &filters, name);
+        self.walk_tree(entered);
     }
 
     /// Walks a directory, depth first.
@@ -157,7 +174,10 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.files.dirs.insert(id, at.id, name);
         let path = join_path(&at.path, name);
         match at.dir.open_child_dir(name).map(Arc::new) {
-            Ok(dir) => self.enter_dir(dir, id, path, at.depth + 1),
+            Ok(dir) => {
+                let entered = EnteredDir { dir, id, path, depth: at.depth + 1 };
+                self.enter_dir(entered, &at.filters, name)
+            }
             Err(e) => {
                 self.report_error(path, &e);
                 self.leave_dir(id);
@@ -173,25 +193,33 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Opens a directory for its listing; `None`, with a report, if that fails.
-    fn enter_dir(&self, dir: Arc<Dir>, id: u64, path: PathBuf, depth: usize) -> Option<WalkedDir> {
-        if depth >= MAX_DIRECTORY_DEPTH {
+    ///
+    /// `outer` are the rules of the directory that it is in under `name`.
+    fn enter_dir(
+        &self,
+        entered: EnteredDir,
+        outer: &DirFilters,
+        name: &OsStr,
+    ) -> Option<WalkedDir> {
+        let EnteredDir { dir, id, path, depth } = entered;
+        let failure = if depth >= MAX_DIRECTORY_DEPTH {
             let text =
                 format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
-            self.report_failure(path, Failure::new(Cause::Usage, text));
-            self.leave_dir(id);
-            return None;
-        }
-        match dir.read_entries() {
-            Ok(unlisted) => {
-                let subdirs = Vec::new();
-                Some(WalkedDir { dir, id, path, depth, unlisted: Some(unlisted), subdirs })
+            Failure::new(Cause::Usage, text)
+        } else {
+            match (outer.enter(name, &dir), dir.read_entries()) {
+                (Ok(filters), Ok(unlisted)) => {
+                    let (unlisted, subdirs) = (Some(unlisted), Vec::new());
+                    return Some(WalkedDir { dir, id, path, depth, unlisted, subdirs, filters });
+                }
+                // Without its rules, what they exclude would travel.
+                (Err(e), _) => Failure::new(Cause::Other, format!("{}: {e}", path.display())),
+                (_, Err(e)) => error::failure(format!("cannot read {}", path.display()), &e),
             }
-            Err(e) => {
-                self.report_error(path, &e);
-                self.leave_dir(id);
-                None
-            }
-        }
+        };
+        self.report_failure(path, failure);
+        self.leave_dir(id);
+        None
     }
 
     /// Announces the next entries of a directory, at most `most`; false if there are no more.
@@ -227,6 +255,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             return self.report_skipped(shown, "temporary file of an interrupted copy");
         }
         match at.dir.stat(&name) {
+            Ok(stat) if at.filters.hides(&name, stat.kind == FileKind::Dir) => {}
             Ok(stat) if stat.kind == FileKind::Dir => at.subdirs.push((name, stat)),
             Ok(stat) => self.announce_leaf(&at.dir, at.id, at.id, &name, &stat),
             // Removed between listing and stat: never part of the copy.

@@ -2,7 +2,7 @@
 
 use crate::error::WireError;
 use crate::limits::{
-    MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
+    MAX_FILTER_RULES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
 };
 use crate::wire::bounds::{at_most, check_congestion, check_name};
 use minicbor::{Decode, Encode};
@@ -110,6 +110,9 @@ pub struct Open {
     /// Push: blocks in the journal of an earlier session are taken without a check.
     #[n(21)]
     pub trust_journal: Option<bool>,
+    /// Pull: filter rules in order, see [`crate::filter`]; absent: none.
+    #[n(22)]
+    pub filters: Option<Vec<Bytes>>,
 }
 
 /// Answer to [`Open`].
@@ -174,6 +177,11 @@ impl Open {
         at_most("the time of a throughput test", test_ms, MAX_THROUGHPUT_TEST_MS as usize)?;
         for path in &self.paths {
             at_most("a path", path.0.len(), MAX_PATH_BYTES)?;
+        }
+        let filters = self.filters.as_deref().unwrap_or_default();
+        at_most("the number of filter rules", filters.len(), MAX_FILTER_RULES)?;
+        for rule in filters {
+            at_most("a filter rule", rule.0.len(), MAX_PATH_BYTES)?;
         }
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         let method = self.io_method.as_deref().unwrap_or_default();

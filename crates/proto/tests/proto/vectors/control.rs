@@ -100,6 +100,7 @@ fn handshake() -> Vec<Vector> {
             "Open: push that takes the blocks of an earlier session without a check.",
             open_trust_journal(),
         ),
+        message("open-filters", "Open: pull with three filter rules.", open_filters()),
         message("opened-push", "Opened, the answer to open-push.", opened_push()),
         message("opened-pull", "Opened, the answer to open-pull.", opened_pull()),
         message("opened-credit", "Opened: file data needs credit.", opened_credit()),
@@ -186,6 +187,20 @@ fn open_overrides() -> Message {
         direct: Some(true),
         max_outstanding_files: None,
         trust_journal: None,
+        filters: None,
+    })
+}
+
+fn open_filters() -> Message {
+    let rule = |text: &[u8]| Bytes(text.to_vec());
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"src/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        filters: Some(vec![rule(b"+ *.c"), rule(b"-s /build/"), rule(b":n .rules")]),
+        ..Open::default()
     })
 }
 

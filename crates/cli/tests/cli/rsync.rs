@@ -1,0 +1,184 @@
+//! Comparison with the real rsync(1): the same rules leave the same entries.
+//!
+//! `BANKFULL_SEED` replays one case, `BANKFULL_CASES` sets their number.
+
+use super::harness::{Daemon, Rng, Scratch, cp, run, snapshot, write_file};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Default number of generated cases.
+const CASES: u64 = 300;
+
+/// Threads that compare at the same time.
+const THREADS: u64 = 4;
+
+const NAMES: [&str; 10] = ["a", "b", "ab", "foo", "bar", "x.o", "y.o", ".h", "a[b", "c d"];
+
+/// Parts of patterns, joined without a separator.
+const PARTS: [&str; 20] = [
+    "a",
+    "b",
+    "foo",
+    "bar",
+    "*",
+    "**",
+    "?",
+    "/",
+    "/",
+    ".o",
+    "*.o",
+    "[ab]",
+    "[!a]",
+    "***",
+    "/**/",
+    "x",
+    "\\",
+    "[a-f]oo",
+    "c d",
+    "[[:alpha:]]",
+];
+
+/// True if the program is here.
+fn has_rsync() -> bool {
+    let found = Command::new("rsync").arg("--version").stdout(Stdio::null()).status();
+    let is_there = found.is_ok_and(|status| status.success());
+    if !is_there {
+        println!("skipped: rsync is missing");
+    }
+    is_there
+}
+
+fn pick<'p>(rng: &mut Rng, parts: &[&'p str]) -> &'p str {
+    parts[rng.below(parts.len() as u64) as usize]
+}
+
+/// Makes a tree with some hundred entries, and files of rules in it.
+fn make_tree(root: &Path, rng: &mut Rng) {
+    let mut dirs = vec![PathBuf::new()];
+    for _ in 0..40 {
+        let dir = dirs[rng.below(dirs.len() as u64) as usize].clone();
+        let name = pick(rng, &NAMES);
+        let path = dir.join(name);
+        if root.join(&path).exists() {
+            continue;
+        }
+        // In the name of a directory with rules, rsync takes a bracket for a wildcard.
+        if rng.below(2) == 0 && path.components().count() < 5 && !name.contains('[') {
+            fs::create_dir(root.join(&path)).unwrap();
+            dirs.push(path);
+        } else {
+            write_file(&root.join(&path), b"content");
+        }
+    }
+    for dir in dirs.iter().filter(|dir| !dir.as_os_str().is_empty()) {
+        if rng.below(3) == 0 {
+            let rules: Vec<_> = (0..=rng.below(3)).map(|_| rule(rng)).collect();
+            write_file(&root.join(dir).join(".rules"), rules.join("\n") + "\n");
+        }
+    }
+}
+
+fn pattern(rng: &mut Rng) -> String {
+    let mut pattern: String = (0..=rng.below(4)).map(|_| pick(rng, &PARTS)).collect();
+    if rng.below(5) == 0 {
+        pattern.insert(0, '/');
+    }
+    if rng.below(5) == 0 {
+        pattern.push('/');
+    }
+    pattern
+}
+
+/// Returns a rule with its name.
+fn rule(rng: &mut Rng) -> String {
+    let name =
+        pick(rng, &["-", "+", "-", "+", "hide", "show", "exclude", "include", "-!", "+s", "P"]);
+    format!("{name} {}", pattern(rng))
+}
+
+/// Returns the filter flags of a case.
+fn flags(rng: &mut Rng) -> Vec<String> {
+    let count = 1 + rng.below(4);
+    let mut flags: Vec<String> = Vec::new();
+    for _ in 0..count {
+        match rng.below(5) {
+            0 => flags.extend(["--exclude".into(), pattern(rng)]),
+            1 => flags.extend(["--include".into(), pattern(rng)]),
+            2 => flags.push(format!("--filter={}", rule(rng))),
+            3 => flags.extend(["-f".into(), rule(rng)]),
+            _ => {
+                let name = pick(rng, &[": .rules", "dir-merge .rules", ":e .rules", ":n .rules"]);
+                flags.push(format!("--filter={name}"));
+            }
+        }
+    }
+    flags
+}
+
+/// Compares one case by a route; returns true if something was left out.
+fn compare(seed: u64, daemon: &Daemon, root: &Path) -> bool {
+    let mut rng = Rng::new(seed);
+    let source = root.join(seed.to_string());
+    fs::create_dir(&source).unwrap();
+    make_tree(&source, &mut rng);
+    let flags = flags(&mut rng);
+    let (ours, theirs) = (Scratch::new(), Scratch::new());
+    // The directory itself is an entry, or its content alone is copied.
+    let slash = if rng.below(2) == 0 { "/" } else { "" };
+    let from = format!("{}{slash}", source.display());
+    let mut rsync = Command::new("rsync");
+    let rsync = rsync.arg("-r").args(&flags).arg(&from).arg(theirs.path()).output().unwrap();
+    let rsync_err = String::from_utf8_lossy(&rsync.stderr).into_owned();
+    let mut command = match seed % 2 {
+        0 => cp(),
+        _ => daemon.cp(),
+    };
+    command.args(&flags);
+    match seed % 2 {
+        0 => command.arg(&from),
+        _ => command.arg(daemon.url(&format!("{seed}{slash}"))),
+    };
+    let done = run(command.arg(ours.path()));
+    let context = format!("BANKFULL_SEED={seed}: {flags:?}\n{}{rsync_err}", done.err);
+    assert_eq!(done.code, Some(0), "{context}");
+    assert!(rsync.status.success(), "{context}");
+    let paths =
+        |dir: &Path| -> Vec<_> { snapshot(dir).into_iter().map(|(path, ..)| path).collect() };
+    let (all, expected) = (paths(&source), paths(theirs.path()));
+    assert_eq!(paths(ours.path()), expected, "{context}");
+    expected.len() < all.len()
+}
+
+#[test]
+fn filter_rules_leave_the_same_entries_as_in_rsync() {
+    if !has_rsync() {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let root = Scratch::new();
+    let daemon = Daemon::start(root.path(), &[]);
+    if let Some(seed) = number("BANKFULL_SEED") {
+        compare(seed, &daemon, root.path());
+        return;
+    }
+    let count = number("BANKFULL_CASES").unwrap_or(CASES);
+    let (next, filtered) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= count {
+                        return;
+                    }
+                    let is_filtered = compare(seed, &daemon, root.path());
+                    filtered.fetch_add(u64::from(is_filtered), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let filtered = filtered.into_inner();
+    assert!(filtered * 2 > count, "only {filtered} of {count} cases leave something out");
+}

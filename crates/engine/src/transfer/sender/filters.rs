@@ -1,0 +1,76 @@
+//! Filter rules in the directory that is walked.
+
+use crate::base::error::{Error, ErrorKind, os_message};
+use bankfull_proto::filter::{FilterScope, Side};
+use bankfull_sys::Dir;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+
+/// Maximum size of a file of rules in the tree. (chosen: far more than people write)
+const MAX_RULES_BYTES: u64 = 1 << 20;
+
+/// Rules that are in force in a directory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DirFilters {
+    scope: FilterScope,
+    /// Path of the directory in the transfer; empty if there are no rules.
+    path: Vec<u8>,
+}
+
+impl DirFilters {
+    /// Returns the rules above all sources.
+    pub(super) fn new(scope: FilterScope) -> Self {
+        Self { scope, path: Vec::new() }
+    }
+
+    /// True if the rules hide an entry of the directory.
+    pub(super) fn hides(&self, name: &OsStr, is_dir: bool) -> bool {
+        !self.scope.is_empty() && self.scope.excludes(&self.join(name), is_dir, Side::Sender)
+    }
+
+    /// Returns the rules in a subdirectory, or in the directory itself if `name` is empty.
+    ///
+    /// # Errors
+    /// A file of rules that cannot be read or parsed.
+    pub(super) fn enter(&self, name: &OsStr, dir: &Dir) -> Result<Self, Error> {
+        if self.scope.is_empty() {
+            return Ok(Self::default());
+        }
+        let path = if name.is_empty() { self.path.clone() } else { self.join(name) };
+        let entered = self.scope.enter(&path, &mut |file| read_rules(dir, file));
+        let scope = entered.map_err(|e| Error::new(ErrorKind::Source, e.to_string()))?;
+        Ok(Self { scope, path })
+    }
+
+    fn join(&self, name: &OsStr) -> Vec<u8> {
+        match self.path.as_slice() {
+            b"" => name.as_bytes().to_vec(),
+            path => [path, b"/", name.as_bytes()].concat(),
+        }
+    }
+}
+
+/// Reads a file of rules of a directory; `None` if there is none.
+fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    // A slash at the beginning has rsync look above the sources, too, which are not read here.
+    let name = OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(name));
+    let shown = name.to_string_lossy();
+    if name.as_bytes().contains(&b'/') {
+        return Err(format!("the file of rules {shown} must be a name without directories"));
+    }
+    let failed =
+        |e: &io::Error| format!("cannot read the file of rules {shown}: {}", os_message(e));
+    let file = match dir.open_file(name) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(&e)),
+    };
+    let mut content = Vec::new();
+    let read = file.take(MAX_RULES_BYTES + 1).read_to_end(&mut content);
+    read.map_err(|e| failed(&e))?;
+    match content.len() as u64 > MAX_RULES_BYTES {
+        true => Err(format!("the file of rules {shown} exceeds 1 MiB")),
+        false => Ok(Some(content)),
+    }
+}

@@ -1,0 +1,325 @@
+//! Filter rules: rsync's syntax and meaning.
+//!
+//! Rules are tried in order, and the first that matches decides. Files of rules are read by the
+//! caller, which knows where they are.
+
+mod pattern;
+mod rule;
+
+pub use pattern::Pattern;
+pub use rule::{MatchRule, MergeFile, RuleError, Side};
+
+use rule::{Defaults, Parsed, Syntax, lines, parse};
+use std::sync::Arc;
+
+/// Files of rules within files of rules. (rsync's MAX_MERGE_DEPTH)
+const MAX_MERGE_DEPTH: usize = 32;
+
+/// Names that CVS ignores, and those of other version control. (rsync(1), --cvs-exclude)
+const CVS_NAMES: &[u8] = b"RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state \
+    .nse_depinfo *~ #* .#* ,* _$* *$ *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj \
+    *.so *.exe *.Z *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
+
+/// A rule as the user gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// Kind of the text.
+    pub kind: GivenKind,
+    /// Text of the rule, or name of a file.
+    pub text: Vec<u8>,
+}
+
+/// Kind of a rule that the user gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenKind {
+    /// Rule with its name, as of `--filter`.
+    Rule,
+    /// Pattern as of `--include` (true) or `--exclude`.
+    Pattern(bool),
+    /// File of such patterns.
+    File(bool),
+}
+
+/// Content of a file of rules; `None` if it does not exist.
+pub type ReadFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>, String>;
+
+/// Element of a list of rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Item {
+    Match(Arc<MatchRule>),
+    /// Rules of the file of this index in the current directory.
+    DirMerge(usize),
+}
+
+/// A file that is read in each directory.
+#[derive(Debug, Clone)]
+struct DirMerge {
+    file: Arc<MergeFile>,
+    rules: Option<Arc<DirRules>>,
+}
+
+/// Rules of a file in a directory, before those of the directories above.
+#[derive(Debug)]
+struct DirRules {
+    items: Vec<Item>,
+    outer: Option<Arc<DirRules>>,
+}
+
+/// Rules that are in force in a directory.
+#[derive(Debug, Clone, Default)]
+pub struct FilterScope {
+    items: Arc<Vec<Item>>,
+    merges: Vec<DirMerge>,
+    /// Absolute path of the root, without its first slash, with one at its end.
+    root: Arc<Vec<u8>>,
+}
+
+/// Options of parsing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FilterOptions {
+    /// Rules without a side hold for the sender only (`--delete-excluded`).
+    pub deletes_excluded: bool,
+}
+
+/// Parser of a list of rules, and of the files that it names.
+struct Parser<'p> {
+    read: ReadFile<'p>,
+    merges: &'p mut Vec<DirMerge>,
+    options: FilterOptions,
+    /// Directory of the rules, relative to the root.
+    base: &'p [u8],
+}
+
+/// Result of parsing a file.
+#[derive(Debug, Default)]
+struct ParsedList {
+    items: Vec<Item>,
+    /// True if a clear rule was there: rules of directories above do not count.
+    is_cleared: bool,
+}
+
+impl Parser<'_> {
+    fn add(
+        &mut self,
+        list: &mut ParsedList,
+        text: &[u8],
+        (syntax, defaults): (Syntax, &Defaults),
+        depth: usize,
+    ) -> Result<(), RuleError> {
+        match parse(text, syntax, defaults, self.base)? {
+            Parsed::Match(rule) => self.push(list, rule),
+            Parsed::Clear => *list = ParsedList { is_cleared: true, ..ParsedList::default() },
+            Parsed::Merge(file) => {
+                if depth >= MAX_MERGE_DEPTH {
+                    return Err(RuleError::new("files of rules are nested too deep"));
+                }
+                self.exclude_itself(list, &file)?;
+                let syntax = Syntax::Rule;
+                self.add_file(list, &file.name, (syntax, &file.defaults), depth + 1)?;
+            }
+            Parsed::DirMerge(file) => {
+                self.exclude_itself(list, &file)?;
+                // A file that is read already counts where it was named first.
+                if self.merges.iter().all(|merge| merge.file.name != file.name) {
+                    list.items.push(Item::DirMerge(self.merges.len()));
+                    self.merges.push(DirMerge { file: Arc::new(file), rules: None });
+                }
+            }
+            Parsed::CvsNames => {
+                let words = Defaults { plain: Some(false), is_split: true, ..defaults.clone() };
+                let words = Defaults { is_perishable: true, ..words };
+                for (_, name) in lines(CVS_NAMES, &words) {
+                    self.add(list, name, (Syntax::Rule, &words), depth)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&self, list: &mut ParsedList, mut rule: MatchRule) {
+        if self.options.deletes_excluded && rule.side.is_none() {
+            rule.side = Some(Side::Sender);
+        }
+        list.items.push(Item::Match(Arc::new(rule)));
+    }
+
+    /// Adds the rule that excludes a file of rules.
+    fn exclude_itself(&self, list: &mut ParsedList, file: &MergeFile) -> Result<(), RuleError> {
+        if !file.excludes_itself {
+            return Ok(());
+        }
+        let name = file.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let parsed = parse(name, Syntax::Pattern(false), &Defaults::default(), b"")?;
+        if let Parsed::Match(rule) = parsed {
+            self.push(list, rule);
+        }
+        Ok(())
+    }
+
+    fn add_file(
+        &mut self,
+        list: &mut ParsedList,
+        name: &[u8],
+        how: (Syntax, &Defaults),
+        depth: usize,
+    ) -> Result<(), RuleError> {
+        let content = (self.read)(name).map_err(RuleError::new)?;
+        let shown = String::from_utf8_lossy(name);
+        let Some(content) = content else {
+            return Err(RuleError::new(format!("the file of rules {shown} does not exist")));
+        };
+        self.add_content(list, &content, (&shown, how), depth)
+    }
+
+    fn add_content(
+        &mut self,
+        list: &mut ParsedList,
+        content: &[u8],
+        (shown, how): (&str, (Syntax, &Defaults)),
+        depth: usize,
+    ) -> Result<(), RuleError> {
+        for (number, rule) in lines(content, how.1) {
+            let added = self.add(list, rule, how, depth);
+            added.map_err(|e| e.from(&format!("{shown}:{number}")))?;
+        }
+        Ok(())
+    }
+}
+
+impl FilterScope {
+    /// Parses the rules that a user gave, in order; `read` returns files that they name.
+    ///
+    /// # Errors
+    /// The first rule that cannot be parsed.
+    pub fn parse(
+        given: &[Given],
+        options: FilterOptions,
+        read: ReadFile<'_>,
+    ) -> Result<Self, RuleError> {
+        let (mut merges, mut list) = (Vec::new(), ParsedList::default());
+        let mut parser = Parser { read, merges: &mut merges, options, base: b"" };
+        let none = Defaults::default();
+        for Given { kind, text } in given {
+            match *kind {
+                GivenKind::Rule => parser.add(&mut list, text, (Syntax::Rule, &none), 0)?,
+                GivenKind::Pattern(is_include) => {
+                    parser.add(&mut list, text, (Syntax::Pattern(is_include), &none), 0)?;
+                }
+                GivenKind::File(is_include) => {
+                    parser.add_file(&mut list, text, (Syntax::Pattern(is_include), &none), 0)?;
+                }
+            }
+        }
+        Ok(Self { items: Arc::new(list.items), merges, root: Arc::default() })
+    }
+
+    /// Sets the absolute path of the transfer's root, for rules that look at absolute paths.
+    #[must_use]
+    pub fn with_root(self, root: &[u8]) -> Self {
+        let root = root.strip_prefix(b"/").unwrap_or(root);
+        let root = if root.is_empty() { Vec::new() } else { [root, b"/"].concat() };
+        Self { root: Arc::new(root), ..self }
+    }
+
+    /// Returns the rules as text, one each, for another side that parses them.
+    #[must_use]
+    pub fn to_texts(&self) -> Vec<Vec<u8>> {
+        let text = |item: &Item| match item {
+            Item::Match(rule) => rule.to_text(),
+            Item::DirMerge(at) => self.merges[*at].file.to_text(),
+        };
+        self.items.iter().map(text).collect()
+    }
+
+    /// True if there are no rules.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns the rules in force in a directory beneath this one; `read` returns its files.
+    ///
+    /// `dir` is relative to the root of the transfer, which is empty.
+    ///
+    /// # Errors
+    /// The first rule that cannot be parsed, and errors of `read`.
+    pub fn enter(&self, dir: &[u8], read: ReadFile<'_>) -> Result<Self, RuleError> {
+        let mut merges = self.merges.clone();
+        // A file may name further ones, which are read here, too.
+        let mut at = 0;
+        while at < merges.len() {
+            let DirMerge { file, rules } = merges[at].clone();
+            let mut outer = rules.filter(|_| file.is_inherited);
+            let mut list = ParsedList::default();
+            if let Some(content) = read(&file.name).map_err(RuleError::new)? {
+                let options = FilterOptions::default();
+                let mut parser =
+                    Parser { read: &mut *read, merges: &mut merges, options, base: dir };
+                let shown = String::from_utf8_lossy(&file.name);
+                let shown = match dir {
+                    b"" => shown.into_owned(),
+                    dir => format!("{}/{shown}", String::from_utf8_lossy(dir)),
+                };
+                let how = (shown.as_str(), (Syntax::Rule, &file.defaults));
+                parser.add_content(&mut list, &content, how, 0)?;
+            }
+            if list.is_cleared {
+                outer = None;
+            }
+            merges[at].rules = match list.items.is_empty() {
+                true => outer,
+                false => Some(Arc::new(DirRules { items: list.items, outer })),
+            };
+            at += 1;
+        }
+        Ok(Self { items: Arc::clone(&self.items), merges, root: Arc::clone(&self.root) })
+    }
+
+    /// True if an entry is excluded on a side; its path is relative to the root of the transfer.
+    #[must_use]
+    pub fn excludes(&self, path: &[u8], is_dir: bool, side: Side) -> bool {
+        self.decide(&self.items, &Asked { path, is_dir, side, root: &self.root }) == Some(false)
+    }
+
+    /// Returns what the first matching rule decides: true to include.
+    fn decide(&self, items: &[Item], asked: &Asked<'_>) -> Option<bool> {
+        items.iter().find_map(|item| match item {
+            Item::Match(rule) => asked.is_matched(rule).then_some(rule.is_include),
+            Item::DirMerge(at) => {
+                let innermost = self.merges[*at].rules.as_ref();
+                std::iter::successors(innermost, |rules| rules.outer.as_ref())
+                    .find_map(|rules| self.decide(&rules.items, asked))
+            }
+        })
+    }
+
+    /// True if a rule before all files of rules excludes an entry.
+    #[must_use]
+    pub fn excludes_before_files(&self, path: &[u8], is_dir: bool) -> bool {
+        let asked = Asked { path, is_dir, side: Side::Sender, root: &self.root };
+        let is_rule = |item: &&Item| matches!(item, Item::Match(_));
+        let before = self.items.iter().take_while(is_rule).cloned().collect::<Vec<_>>();
+        self.decide(&before, &asked) == Some(false)
+    }
+}
+
+/// An entry that rules are asked about.
+struct Asked<'a> {
+    path: &'a [u8],
+    is_dir: bool,
+    side: Side,
+    root: &'a [u8],
+}
+
+impl Asked<'_> {
+    fn is_matched(&self, rule: &MatchRule) -> bool {
+        if rule.is_xattr || rule.side.is_some_and(|side| side != self.side) {
+            return false;
+        }
+        let matches = match rule.is_absolute && rule.pattern.looks_at_directories() {
+            true => rule.pattern.matches(&[self.root, self.path].concat(), self.is_dir),
+            false => rule.pattern.matches(self.path, self.is_dir),
+        };
+        matches != rule.is_negated
+    }
+}
