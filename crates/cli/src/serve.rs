@@ -42,7 +42,8 @@ fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
     let warnings = token_warning.into_iter().chain(without_token(&options)).collect();
-    let serving = Serving { address, fingerprint, root: options.root, example, warnings };
+    let limits = server.limits();
+    let serving = Serving { address, fingerprint, root: options.root, example, limits, warnings };
     Ok(Bound { server, serving })
 }
 

@@ -2,7 +2,7 @@
 
 use super::text::{printable, printable_text};
 use super::{Beginning, Ending, Output, Render, Serving};
-use bankfull::{Event, Progress};
+use bankfull::{Event, Progress, ServerLimits};
 use std::time::Duration;
 
 /// Output of a daemon.
@@ -35,6 +35,11 @@ impl Daemon {
         }
         self.show(&format!("fingerprint {}", serving.fingerprint));
         self.show(&format!("clients copy with: {}", serving.example));
+        let ServerLimits { connections, unauthenticated, open_files } = serving.limits;
+        self.show(&format!(
+            "limits: {connections} connections of clients, {unauthenticated} that have not \
+             authenticated, {open_files} open files"
+        ));
         for warning in &serving.warnings {
             self.show(&format!("warning: {}", printable_text(warning)));
         }
@@ -88,6 +93,7 @@ mod tests {
             fingerprint: Fingerprint([0xab; 32]),
             root: "/srv".into(),
             example: "bankfull cp SRC bankfull://host/".to_owned(),
+            limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
             warnings: vec!["no token is set".to_owned()],
         })
     }
@@ -108,6 +114,8 @@ mod tests {
                 "serving /srv on [::]:7440",
                 &format!("fingerprint sha256:{}", "ab".repeat(32)),
                 "clients copy with: bankfull cp SRC bankfull://host/",
+                "limits: 160 connections of clients, 512 that have not authenticated, 20000 open \
+                 files",
                 "warning: no token is set",
                 "stopping after the running sessions; a second signal ends them",
                 "ending the running sessions; a third signal ends the program at once",

@@ -244,6 +244,9 @@ fn listening(serving: &Serving) -> Line {
         .field("port", serving.address.port())
         .field("fingerprint", serving.fingerprint.to_string())
         .path("root", &serving.root)
+        .field("max_connections", serving.limits.connections as u64)
+        .field("max_unauthenticated", serving.limits.unauthenticated as u64)
+        .field("max_open_files", serving.limits.open_files)
         .field("schema", SCHEMA)
         .field("version", env!("CARGO_PKG_VERSION"))
 }

@@ -2,7 +2,7 @@
 
 use super::super::handles::testing::{Buffer, buffers};
 use super::*;
-use bankfull::{Bytes, Error, ErrorKind, Fingerprint};
+use bankfull::{Bytes, Error, ErrorKind, Fingerprint, ServerLimits};
 use std::ffi::OsStr;
 
 fn json() -> (Json, Buffer, Buffer) {
@@ -159,6 +159,7 @@ fn daemon_writes_listening_and_stopped() {
         fingerprint: Fingerprint([0; 32]),
         root: "/srv".into(),
         example: String::new(),
+        limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
         warnings: Vec::new(),
     }));
     json.end(&Ending::Stopped);
@@ -168,7 +169,8 @@ fn daemon_writes_listening_and_stopped() {
         [
             format!(
                 "{{\"event\":\"listening\",\"address\":\"127.0.0.1:7440\",\"port\":7440,\
-                 \"fingerprint\":\"{fingerprint}\",\"root\":\"/srv\",\"schema\":1,\
+                 \"fingerprint\":\"{fingerprint}\",\"root\":\"/srv\",\"max_connections\":160,\
+                 \"max_unauthenticated\":512,\"max_open_files\":20000,\"schema\":1,\
                  \"version\":\"0.1.0\"}}"
             ),
             r#"{"event":"stopped"}"#.to_owned(),

@@ -29,7 +29,7 @@ use crate::exit::Exit;
 use crate::flags::ShowFlags;
 use bankfull::{
     Error, Event, FailureFold, Fingerprint, FoldedFailures, GatherSummary, ProbeResult, Progress,
-    Round, Summary,
+    Round, ServerLimits, Summary,
 };
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -89,6 +89,8 @@ pub(crate) struct Serving {
     pub(crate) root: PathBuf,
     /// Example command for a client.
     pub(crate) example: String,
+    /// Limits of connections.
+    pub(crate) limits: ServerLimits,
     /// Warnings about the configuration.
     pub(crate) warnings: Vec<String>,
 }

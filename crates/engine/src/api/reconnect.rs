@@ -40,7 +40,7 @@ pub(crate) fn run(
     let mut sink = SessionSink { is_first: true, ..SessionSink::new(events) };
     let mut outage: Option<Outage> = None;
     loop {
-        let achieved = lost.total().achieved();
+        let (achieved, began) = (lost.total().achieved(), Instant::now());
         let error = match session(&sink, &lost) {
             Ok(summary) => return Ok(lost.total().complete(summary)),
             Err(error) => error,
@@ -59,8 +59,9 @@ pub(crate) fn run(
         if retry_for.is_zero() {
             return Err(error);
         }
-        // A session that achieved nothing does not prolong the outage.
-        if lost.total().achieved() > achieved {
+        // A short session that achieved nothing does not prolong the outage. One may hash for long.
+        let is_long = sink.is_connected() && began.elapsed() > PAUSES.1;
+        if is_long || lost.total().achieved() > achieved {
             outage = None;
         }
         let outage = outage.get_or_insert_with(|| Outage::new(retry_for, error.clone()));

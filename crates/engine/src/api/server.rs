@@ -35,6 +35,17 @@ use tracing::{error, info, warn};
 /// (chosen: a daemon ends within 2 s of its drain)
 const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Limits of a daemon's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Authenticated connections: control connections and data streams of all clients.
+    pub connections: usize,
+    /// Connections that have not authenticated.
+    pub unauthenticated: usize,
+    /// Files and sockets that the process may open.
+    pub open_files: u64,
+}
+
 /// A daemon bound to its port. [`run`](Self::run) serves.
 pub struct Server {
     acceptor: Arc<Acceptor>,
@@ -126,6 +137,16 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Limits of connections, as far as the process may serve them.
+    #[must_use]
+    pub fn limits(&self) -> ServerLimits {
+        ServerLimits {
+            connections: self.limits.connections,
+            unauthenticated: self.limits.strangers,
+            open_files: self.limits.open_files,
+        }
     }
 
     /// Fingerprint of the certificate, for clients to pin.
@@ -415,6 +436,7 @@ struct ConnectionLimits {
     connections: usize,
     /// Connections that have not authenticated.
     strangers: usize,
+    open_files: u64,
     /// Number of connections that the user wanted, if a limit allows fewer.
     lowered: Option<(LimitedBy, usize)>,
 }
@@ -444,6 +466,7 @@ impl ConnectionLimits {
         Self {
             connections: wanted.min(possible),
             strangers: by_files.0.min(by_threads.0) as usize,
+            open_files,
             lowered: (possible < wanted).then_some((limited_by, wanted)),
         }
     }

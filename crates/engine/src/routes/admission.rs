@@ -157,10 +157,11 @@ impl Acceptor {
     /// itself.
     pub(crate) fn admit(self: &Arc<Self>) -> io::Result<Option<PendingConn>> {
         self.close_overdue();
-        if !bankfull_sys::wait_readable(&self.listener, ACCEPT_POLL_INTERVAL)? {
+        let accepted = bankfull_sys::wait_readable(&self.listener, ACCEPT_POLL_INTERVAL);
+        if let Ok(false) = accepted {
             return Ok(None);
         }
-        let accepted = self.listener.accept().and_then(|(socket, peer)| {
+        let accepted = accepted.and_then(|_| self.listener.accept()).and_then(|(socket, peer)| {
             if is_silent(&socket) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -171,7 +172,7 @@ impl Acceptor {
         match accepted {
             Ok((socket, peer, handle)) => Ok(Some(self.track(socket, peer, handle))),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) if is_transient(&e) => {
+            Err(e) if !is_fatal(&e) => {
                 if self.shortage_warning.is_due() {
                     let reason = &*crate::base::error::os_message(&e);
                     warn!(reason, "cannot accept a connection");
@@ -316,14 +317,16 @@ fn is_silent(socket: &TcpStream) -> bool {
     retransmits > 0 && !has_data()
 }
 
-/// True if a retry may succeed soon: the client is gone, or descriptors are short.
-fn is_transient(error: &io::Error) -> bool {
-    const EMFILE: i32 = 24;
-    const ENFILE: i32 = 23;
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
-    ) || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+/// True if the port itself is lost: the descriptor is no listening socket. (accept(2))
+///
+/// All other errors are those of a client or its network, or a shortage, and pass.
+fn is_fatal(error: &io::Error) -> bool {
+    const EBADF: i32 = 9;
+    const EFAULT: i32 = 14;
+    const EINVAL: i32 = 22;
+    const ENOTSOCK: i32 = 88;
+    const EOPNOTSUPP: i32 = 95;
+    matches!(error.raw_os_error(), Some(EBADF | EFAULT | EINVAL | ENOTSOCK | EOPNOTSUPP))
 }
 
 #[cfg(test)]

@@ -5,3 +5,4 @@ pub(crate) mod client;
 pub(crate) mod local;
 pub(crate) mod session_manager;
 pub(crate) mod slots;
+mod stream_numbers;

@@ -3,6 +3,7 @@
 
 use super::client::software;
 use super::slots::{SessionSlots, Slots};
+use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Progress, Summary};
@@ -39,7 +40,7 @@ use bankfull_proto::wire::control::{
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, mpsc};
@@ -64,8 +65,7 @@ struct JoinableSession {
     key: [u8; 32],
     is_unencrypted: bool,
     slots: Arc<SessionSlots>,
-    /// Numbers of all streams so far: a replayed request repeats one of them.
-    numbers: HashSet<u32>,
+    numbers: StreamNumbers,
     accepted: mpsc::Sender<AcceptedStream>,
     session: Arc<Session>,
 }
@@ -86,10 +86,6 @@ pub(crate) struct SessionManager {
 /// Time that a client waits for slots before it learns that the daemon is busy. (chosen: well below
 /// a client's time-out; a waiting client keeps its place, one that tries again does not)
 const SLOT_WAIT: Duration = Duration::from_secs(3);
-
-/// Data streams that may join a session one after another. (chosen: 512 KiB of numbers; a stream
-/// that is replaced every ten seconds lasts a week)
-const MAX_ATTACHED: usize = 1 << 16;
 
 /// Ended sessions that are kept. (chosen: as many as may end within an RTT)
 const MAX_ENDED_SESSIONS: usize = 64;
@@ -391,7 +387,7 @@ impl SessionManager {
             key: welcome.session_key,
             is_unencrypted: negotiated.open.unencrypted,
             slots,
-            numbers: HashSet::new(),
+            numbers: StreamNumbers::default(),
             accepted: accepted.clone(),
             session: Arc::clone(&session),
         };
@@ -423,6 +419,7 @@ impl SessionManager {
             timeout: self.timeout_for(&negotiated.open),
             report_progress: false,
             ended: Latch::default(),
+            close_by: Mutex::default(),
             autotune: Mutex::new(autotune),
         };
         let channel =
@@ -503,8 +500,7 @@ impl SessionManager {
             let is_authentic = is_authentic && attach.version == entry.version;
             if !is_authentic
                 || (!encrypted && !entry.is_unencrypted)
-                || entry.numbers.contains(&attach.stream)
-                || entry.numbers.len() >= MAX_ATTACHED
+                || !entry.numbers.is_new(attach.stream)
             {
                 return Err(refused());
             }

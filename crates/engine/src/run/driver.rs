@@ -64,6 +64,8 @@ pub(crate) struct SessionRunner<'a> {
     pub(crate) ended: Latch,
     /// Tuning of the data streams, taken when it starts.
     pub(crate) autotune: Mutex<Autotune>,
+    /// Time by which the peer must have closed the connection, at the end.
+    pub(crate) close_by: Mutex<Option<Instant>>,
 }
 
 /// Emits the resolved destination of each source: paths on the receiver's host.
@@ -178,6 +180,7 @@ impl SessionRunner<'_> {
             outbox.wait_writer_done(if result.is_ok() { self.timeout } else { CLOSE_TIMEOUT });
         // The sender closes first; the receiver waits for that, so that its last message arrives.
         if result.is_ok() && flushed && receives {
+            *lock(&self.close_by) = Some(Instant::now() + self.timeout);
             reader.wait_closed();
         }
         self.session.stop();
@@ -191,6 +194,10 @@ impl SessionRunner<'_> {
         while !self.ended.wait(TICK_INTERVAL.min(interval)) {
             if self.cancel.is_cancelled() && !self.session.is_stopped() {
                 self.session.fail(Error::interrupted());
+            }
+            // Pings and single bytes would keep it open for ever.
+            if lock(&self.close_by).is_some_and(|at| Instant::now() >= at) {
+                self.session.stop();
             }
             if self.report_progress {
                 self.stats.event(Event::Progress(self.stats.progress()));

@@ -8,8 +8,13 @@ use super::check_alive;
 use super::clients::{block, send};
 use crate::command;
 use bankfull_proto::wire::control::Message;
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::Write;
 use std::net::{Ipv6Addr, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -156,6 +161,40 @@ fn second_writer_of_a_name_is_told_at_its_beginning() {
     wait_until("the other session has ended", || daemon.clients_done() == 2);
     run(&mut copy()).expect(0);
     assert_same(&here.join("f"), &root.join("f"));
+}
+
+/// Part files in a directory, by their inodes.
+fn parts_in(dir: &Path) -> BTreeSet<u64> {
+    let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let parts = entries.filter(|entry| entry.file_name().as_bytes().ends_with(b".part"));
+    parts.map(|part| part.metadata().unwrap().ino()).collect()
+}
+
+#[test]
+fn entries_of_other_kinds_leave_a_held_part() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    // Unchanged at the destination, although another session has begun to replace it.
+    write_file(&here.join("g"), vec![1; 2 << 20]);
+    run(daemon.cp().arg(here.join("g")).arg(daemon.url(""))).expect(0);
+    let _holder = hold(&daemon, &root, &["f", "g"]);
+    let before = parts_in(root.path());
+    assert_eq!(before.len(), 2);
+    let copy = |flags: &[&str]| {
+        let mut command = daemon.cp();
+        command.args(flags).arg(here.join("f")).arg(here.join("g")).arg(daemon.url(""));
+        run(&mut command).expect(23)
+    };
+    for flags in [&[][..], &["--checksum", "--timeout", "2"]] {
+        std::os::unix::fs::symlink("target", here.join("f")).unwrap();
+        copy(flags).fails(&["f", "another bankfull is receiving"]);
+        fs::remove_file(here.join("f")).unwrap();
+        write_file(&here.dir("f").join("file"), b"beneath");
+        copy(flags).fails(&["f", "another bankfull is receiving"]);
+        fs::remove_dir_all(here.join("f")).unwrap();
+        assert_eq!(parts_in(root.path()), before);
+    }
+    assert!(root.join("f").symlink_metadata().is_err());
 }
 
 #[test]

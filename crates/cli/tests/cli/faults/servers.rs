@@ -242,6 +242,27 @@ fn trickle(peer: &mut Peer, first: &[u8]) {
 }
 
 #[test]
+fn server_that_pings_after_the_end_does_not_hold_the_client() {
+    let server = FakeServer::greeted(|peer, _| {
+        peer.send(&welcome(1));
+        peer.receive();
+        peer.send(&opened());
+        peer.send(&Message::EntriesEnd(Totals::default()));
+        peer.send(&Message::Finish(Default::default()));
+        let ping = control::encode(&Message::Ping).unwrap();
+        for _ in 0..200 {
+            peer.send_raw(&ping);
+            thread::sleep(TRICKLE_INTERVAL);
+        }
+    });
+    let here = Scratch::new();
+    let mut command = cp();
+    command.args(["--accept-new", "--streams", "1", "--timeout", "3", "--state-dir"]);
+    command.arg(here.join("state")).arg(server.url()).arg(here.join("in"));
+    run_for(&mut command, Duration::from_secs(12)).expect(0);
+}
+
+#[test]
 fn trickled_tls_handshake_times_out() {
     let server = FakeServer::raw(|mut socket| {
         let _ = socket.read(&mut [0; 4096]);
@@ -309,7 +330,10 @@ fn hung_look_at_the_ssh_configuration_times_out() {
     });
     agent.set((server.port, server.fingerprint)).unwrap();
     let relay = server.ssh_command(&here);
-    write_file(&here.join("hung"), format!("[ $1 != -G ] || sleep 20 & {relay} \"$@\""));
+    write_file(
+        &here.join("hung"),
+        format!("for word; do [ \"$word\" != -G ] || {{ sleep 20 & exit; }}; done; exec {relay}"),
+    );
     let mut command = cp();
     command.args(["--timeout", "2", "--ssh-command"]);
     command.arg(format!("bash {}", here.join("hung").display()));

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Connects the data streams of one session.
 pub(crate) struct Connector {
@@ -51,6 +52,11 @@ impl Connector {
             next: AtomicU32::new(0),
             tunnel: None,
         }
+    }
+
+    /// Time without a response after which the peer is given up.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.dialer.timeout
     }
 
     /// First address of the data port.

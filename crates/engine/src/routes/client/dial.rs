@@ -16,12 +16,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::debug;
 
 /// Time for one address of the data port to answer. It includes two SYN retransmissions (after 1 s
 /// and 2 s, RFC 6298) and limits the delay by a firewall that drops packets.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Least time for an address. (chosen: the RTT of any path)
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Addresses of the data port and parameters of its connections.
 #[derive(Clone)]
@@ -115,8 +118,14 @@ impl Dialer {
 
     fn connect(&self) -> Result<TcpStream, Error> {
         let mut last = None;
-        let limit = CONNECT_TIMEOUT.min(self.timeout);
+        // Of many addresses that drop packets, the last ones are not tried.
+        let until = Instant::now() + self.timeout / 2;
         for address in &self.addresses {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() && last.is_some() {
+                break;
+            }
+            let limit = CONNECT_TIMEOUT.min(self.timeout).min(left.max(MIN_CONNECT_TIMEOUT));
             match TcpStream::connect_timeout(address, limit) {
                 Ok(socket) => return Ok(socket),
                 Err(e) => {

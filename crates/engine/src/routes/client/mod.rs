@@ -285,6 +285,7 @@ fn run_handshaken(
         timeout: options.timeout.min(peer_timeout),
         report_progress: true,
         ended: Latch::default(),
+        close_by: Mutex::default(),
         autotune: Mutex::new(autotune),
     };
     let channel =
@@ -323,8 +324,16 @@ fn choose_route(
     if matches!(peer.route, Route::Daemon | Route::Quic) {
         return Ok(DataRoute { connector, ready: Vec::new(), route: peer.route });
     }
+    let late = Instant::now() + connector.timeout();
     let connect = move || Ok((connector.connect(), connector));
-    let (made, mut connector) = cancel.run_cancellable(connect)?;
+    let is_abandoned = || cancel.is_cancelled() || Instant::now() >= late;
+    let connected = run_abandonable(is_abandoned, connect).map_err(|e| match e.kind() {
+        ErrorKind::Interrupted if !cancel.is_cancelled() => {
+            peer.reader.loss().to_error(&std::io::ErrorKind::TimedOut.into())
+        }
+        _ => e,
+    });
+    let (made, mut connector) = connected?;
     let (ready, route) = connector.choose_route(made, peer, outbox, stats)?;
     Ok(DataRoute { connector, ready, route })
 }

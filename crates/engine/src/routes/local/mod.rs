@@ -70,6 +70,7 @@ pub(crate) fn run(
         timeout: options.timeout,
         report_progress: true,
         ended: Latch::default(),
+        close_by: std::sync::Mutex::default(),
         autotune: std::sync::Mutex::default(),
     };
     let (near, far) =

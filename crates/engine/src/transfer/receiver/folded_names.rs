@@ -21,8 +21,8 @@ const NAME_OVERHEAD_BYTES: usize = 128;
 /// Announced names, in directories that may ignore case.
 ///
 /// Whether one does is tested when two names meet, or when the names exceed their memory. Where
-/// names are told apart, they are recorded no longer. Limit: where they are not, names beyond the
-/// memory are not recorded.
+/// names are told apart, they are recorded no longer. Names that meet where the test fails are
+/// refused. Limit: where names are not told apart, those beyond the memory are not recorded.
 #[derive(Debug)]
 pub(crate) struct FoldedNames {
     state: Mutex<State>,
@@ -95,10 +95,10 @@ impl FoldedNames {
             dir.names.insert(folded, name.to_owned());
             state.bytes += bytes;
         }
-        earlier.filter(|_| test_result == Some(true))
+        earlier.filter(|_| test_result != Some(false))
     }
 
-    /// Tests a directory; `None` if that is not possible: nothing can be written there.
+    /// Tests a directory; `None` if that is not possible.
     fn test(&self, names: &DirNames, open: impl FnOnce() -> io::Result<Arc<Dir>>) -> Option<bool> {
         let result = open().and_then(|dir| (self.test)(&dir)).ok()?;
         Some(*names.ignores_case.get_or_init(|| result))
@@ -119,8 +119,15 @@ impl State {
 }
 
 /// True if a name in upper case finds the file in lower case.
+///
+/// # Errors
+/// `NotFound` if another process removed the file meanwhile.
 pub(super) fn ignores_case(dir: &Dir) -> io::Result<bool> {
-    let probe = PartNames::of(OsStr::new("case")).journal_temp;
+    let mut random = [0; 8];
+    bankfull_sys::random(&mut random)?;
+    // Of no other session, nor of a file of the user.
+    let name = format!("case {:016x}", u64::from_ne_bytes(random));
+    let probe = PartNames::of(OsStr::new(&name)).journal_temp;
     create_file_replacing(dir, &probe)?;
     let found = dir.stat(&probe.to_ascii_uppercase()).is_ok();
     dir.unlink(&probe)?;
@@ -190,7 +197,7 @@ mod tests {
             }
             assert!(lock(&scene.names.state).bytes <= MAX_BYTES);
             let is_known = scene.record(1, "FILE 1").is_some();
-            assert_eq!(is_known, test(&Dir::open(scene.root.path()).unwrap()).unwrap_or(false));
+            assert_eq!(is_known, test(&Dir::open(scene.root.path()).unwrap()).unwrap_or(true));
             scene.names.forget(1);
             assert_eq!(lock(&scene.names.state).bytes, 0);
         }

@@ -121,6 +121,8 @@ pub(crate) struct EarlierPart {
 /// An open part file with its journal.
 #[derive(Debug)]
 pub(crate) struct PartFile {
+    // Dropped before the file, whose closing releases the lock.
+    _owner: OwnerEntry,
     pub(crate) file: File,
     direct: Option<DirectFile>,
     journal: Mutex<Journal>,
@@ -145,11 +147,27 @@ struct Journal {
     records_since_barrier: u64,
 }
 
+/// Entry of a held lock in [`LOCK_OWNERS`], which it leaves when dropped.
+#[derive(Debug)]
+struct OwnerEntry {
+    key: (u64, u64),
+    session: Weak<Session>,
+}
+
+impl Drop for OwnerEntry {
+    fn drop(&mut self) {
+        let mut owners = lock(&LOCK_OWNERS);
+        if owners.get(&self.key).is_some_and(|held| held.session.ptr_eq(&self.session)) {
+            owners.remove(&self.key);
+        }
+    }
+}
+
 /// Result of an attempt to lock a part file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum LockOutcome {
     /// Locked by this request.
-    Acquired,
+    Acquired(OwnerEntry),
     /// The name was removed, or refers to another file.
     Replaced,
     /// Still held by a thread of the same session, for a file that failed.
@@ -172,9 +190,9 @@ impl PartFile {
         for _ in 0..MAX_LOCK_TRIES {
             // The earlier one may be in use: it is locked before it is replaced.
             let before = open_own_rw(dir, &names.part).ok();
-            if let Some(before) = &before
-                && lock_part(dir, names, before, entry, request)? == LockOutcome::Replaced
-            {
+            let locked = before.as_ref().map(|file| lock_part(dir, names, file, entry, request));
+            let locked = locked.transpose()?;
+            if matches!(locked, Some(LockOutcome::Replaced)) {
                 continue;
             }
             match Self::run_create_steps(dir, names, entry, layout, boot, request)? {
@@ -206,13 +224,14 @@ impl PartFile {
                 CreateStep::CreatePart => {
                     let created = create_file_replacing(dir, &names.part)
                         .map_err(|e| creation_failure(&names.part, &shown, &e))?;
-                    if lock_part(dir, names, &created, entry, request)? != LockOutcome::Acquired {
-                        return Ok(None);
+                    match lock_part(dir, names, &created, entry, request)? {
+                        LockOutcome::Acquired(owner) => file = Some((created, owner)),
+                        _ => return Ok(None),
                     }
-                    file = Some(created);
                 }
                 CreateStep::SetSize => {
-                    file.iter().try_for_each(|file| file.set_len(layout.size())).map_err(failed)?;
+                    let sized = file.iter().try_for_each(|(file, _)| file.set_len(layout.size()));
+                    sized.map_err(failed)?;
                 }
                 CreateStep::CreateJournal => {
                     let mut created = create_file_replacing(dir, &names.journal).map_err(failed)?;
@@ -226,7 +245,8 @@ impl PartFile {
                 }
             }
         }
-        Ok(file.zip(journal).map(|(file, journal)| Self {
+        Ok(file.zip(journal).map(|((file, owner), journal)| Self {
+            _owner: owner,
             file,
             direct: None,
             journal: Mutex::new(journal),
@@ -254,17 +274,18 @@ impl PartFile {
                 remove_journal(dir, names).map_err(failed)?;
                 return Ok(Earlier::Missing);
             };
-            match lock_part(dir, names, &file, entry, request)? {
-                LockOutcome::Acquired => {}
+            let owner = match lock_part(dir, names, &file, entry, request)? {
+                LockOutcome::Acquired(owner) => owner,
                 LockOutcome::Replaced => continue,
                 LockOutcome::HeldBySelf => return Ok(Earlier::Missing),
                 LockOutcome::Held => return Ok(Earlier::Held),
-            }
+            };
             // Opened under the lock, so that no other session writes to it.
             let journal = found(open_own_rw(dir, &names.journal)).map_err(failed)?;
             let Some(journal) = journal else { return Ok(Earlier::Missing) };
             let is_stopped = || request.session.is_stopped();
-            let found = Self::replay_journal(dir, names, entry, boot, file, journal, is_stopped)?;
+            let locked = (file, owner);
+            let found = Self::replay_journal(dir, names, entry, boot, locked, journal, is_stopped)?;
             return Ok(found.map_or(Earlier::Missing, |found| Earlier::Found(Box::new(found))));
         }
         Err(busy(&shown))
@@ -276,7 +297,7 @@ impl PartFile {
         names: &PartNames,
         entry: &Entry,
         boot: [u8; 16],
-        file: File,
+        (file, owner): (File, OwnerEntry),
         mut journal: File,
         is_stopped: impl Fn() -> bool,
     ) -> Result<Option<EarlierPart>, Failure> {
@@ -310,7 +331,7 @@ impl PartFile {
             journal.map_err(|e| failure("cannot continue the journal of an earlier run", &e))?;
         let journal = Mutex::new(journal);
         Ok(Some(EarlierPart {
-            part: Self { file, direct: None, journal, may_hold_stale_data: true },
+            part: Self { _owner: owner, file, direct: None, journal, may_hold_stale_data: true },
             recorded,
             is_unaltered: is_unaltered(change_time(&part), closed, written.mtime.secs),
             is_rewritten,
@@ -322,7 +343,9 @@ impl PartFile {
     pub(crate) fn of(file: File) -> Self {
         let journal =
             Journal { file: tempfile::tempfile().unwrap(), bytes: 0, records_since_barrier: 0 };
-        Self { file, direct: None, journal: Mutex::new(journal), may_hold_stale_data: false }
+        let _owner = OwnerEntry { key: (0, 0), session: Weak::new() };
+        let journal = Mutex::new(journal);
+        Self { _owner, file, direct: None, journal, may_hold_stale_data: false }
     }
 
     /// Enables direct I/O if the options allow it. Sparse files are written page by page, and need
@@ -481,12 +504,32 @@ pub(crate) fn remove_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
     Ok(())
 }
 
-/// True if another session of this process receives a file of this name in parts.
+/// True if another session, of any process, receives a file of this name in parts.
 pub(crate) fn is_received_by_another(dir: &Dir, name: &OsStr, session: &Arc<Session>) -> bool {
+    let names = PartNames::of(name);
     // Usually there is no part file.
-    let Ok(stat) = dir.stat(&PartNames::of(name).part) else { return false };
+    let Ok(stat) = dir.stat(&names.part) else { return false };
     let owner = lock(&LOCK_OWNERS).get(&(stat.dev, stat.ino)).map(|held| held.session.upgrade());
-    owner.flatten().is_some_and(|owner| !Arc::ptr_eq(&owner, session) && !owner.is_stopped())
+    if let Some(Some(owner)) = owner {
+        return !Arc::ptr_eq(&owner, session) && !owner.is_stopped();
+    }
+    let file = if stat.kind == FileKind::File { open_own_rw(dir, &names.part).ok() } else { None };
+    // The lock is released at once. A file system without locks cannot tell.
+    file.is_some_and(|file| !bankfull_sys::try_lock(&file).unwrap_or(true))
+}
+
+/// Fails if another session receives a file of this name in parts.
+///
+/// An entry put in its place would be replaced, or make it fail at its end.
+pub(crate) fn refuse_received(
+    dir: &Dir,
+    name: &OsStr,
+    session: &Arc<Session>,
+) -> Result<(), Failure> {
+    match is_received_by_another(dir, name, session) {
+        true => Err(busy(&name.to_string_lossy())),
+        false => Ok(()),
+    }
 }
 
 /// Failure of a file that another session receives.
@@ -496,8 +539,11 @@ pub(crate) fn busy(shown: &str) -> Failure {
     Failure::new(Cause::Busy, text)
 }
 
-/// Removes the part file and journal of a file that is complete.
-pub(crate) fn remove_part(dir: &Dir, name: &OsStr) {
+/// Removes part file and journal of a file, unless another session uses them.
+pub(crate) fn remove_part(dir: &Dir, name: &OsStr, session: &Arc<Session>) {
+    if is_received_by_another(dir, name, session) {
+        return;
+    }
     let names = PartNames::of(name);
     // Usually there is none. The journal first: it must not outlive its part file.
     let _ = remove_journal(dir, &names);
@@ -571,11 +617,10 @@ fn lock_part(
     if !is_named(dir, names, file) {
         return Ok(LockOutcome::Replaced);
     }
-    let mut owners = lock(&LOCK_OWNERS);
-    owners.retain(|_, held| held.session.strong_count() > 0);
-    let held = LockOwner { session: Arc::downgrade(request.session), version: entry.version };
-    owners.insert(key, held);
-    Ok(LockOutcome::Acquired)
+    let session = Arc::downgrade(request.session);
+    let held = LockOwner { session: Weak::clone(&session), version: entry.version };
+    lock(&LOCK_OWNERS).insert(key, held);
+    Ok(LockOutcome::Acquired(OwnerEntry { key, session }))
 }
 
 impl LockWait {

@@ -3,7 +3,7 @@
 use super::completion::Completion;
 use super::incoming::IncomingFile;
 use super::open_parts::PartFiles;
-use super::part_file::remove_part;
+use super::part_file::{refuse_received, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
 use crate::base::error::Error;
@@ -131,6 +131,11 @@ impl<'a> FileStore<'a> {
     /// Writes a small file and puts it in place.
     pub(crate) fn place_small(&self, incoming: &IncomingFile, content: &[u8]) -> io::Result<()> {
         let dir = self.registry.dirs.open(incoming.dir)?;
+        // It may have begun after this file was announced.
+        if !self.registry.dirs.is_parent_created(&incoming.entry) {
+            let received = refuse_received(&dir, &incoming.name, &self.registry.session);
+            received.map_err(|failure| io::Error::other(failure.text))?;
+        }
         self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
     }
 
@@ -269,7 +274,7 @@ impl<'a> FileStore<'a> {
                 && let Ok(dir) = registry.dirs.open(incoming.dir)
             {
                 // A vanished source cannot be resumed.
-                remove_part(&dir, &incoming.name);
+                remove_part(&dir, &incoming.name, &registry.session);
             }
             registry.stats.file_failed(registry.path(&incoming), &aborted.failure);
         }
@@ -282,7 +287,7 @@ impl<'a> FileStore<'a> {
         let Some(incoming) = registry.remove(id) else { return };
         registry.ledger().finish(id);
         let refreshed = registry.dirs.open(incoming.dir).and_then(|dir| {
-            remove_part(&dir, &incoming.name);
+            remove_part(&dir, &incoming.name, &registry.session);
             registry.stats.counts.discard(&incoming.stats);
             if self.dry_run {
                 return Ok(());

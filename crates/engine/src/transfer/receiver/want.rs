@@ -5,7 +5,7 @@ use super::hashing::{HashJob, HashQueue};
 use super::incoming::IncomingFile;
 use super::merge::MergeQueue;
 use super::open_parts::{EarlierBlock, PartFiles};
-use super::part_file::{LOCK_POLL_INTERVAL, LockWait, busy, is_received_by_another, remove_part};
+use super::part_file::{LOCK_POLL_INTERVAL, LockWait, refuse_received, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
 use super::want_message::{make_refusal, make_want};
@@ -24,7 +24,7 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
 };
-use bankfull_sys::{FileKind, Stat};
+use bankfull_sys::{Dir, FileKind, Stat};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -291,10 +291,32 @@ impl WantDecider<'_> {
     }
 
     fn on_dir(&self, entry: Entry) {
+        let dirs = &self.registry.dirs;
         add(&self.registry.stats.counts.dirs, 1);
         let id = entry.id;
-        if let Err(failure) = self.registry.dirs.add(entry) {
-            self.registry.report_problem(self.registry.dirs.path(id), failure);
+        let name = dirs.local_name(&entry);
+        let received = match dirs.parent_of(&entry) {
+            Ok(Some(dir)) => self.refuse_received(&dir, &name, &entry),
+            // Reported where it is created.
+            _ => Ok(()),
+        };
+        let added = match received {
+            Ok(()) => dirs.add(entry),
+            Err(failure) => {
+                dirs.add_failed(&entry);
+                Err(failure)
+            }
+        };
+        if let Err(failure) = added {
+            self.registry.report_problem(dirs.path(id), failure);
+        }
+    }
+
+    /// Fails if another session receives a file of an entry's name.
+    fn refuse_received(&self, dir: &Dir, name: &OsStr, entry: &Entry) -> Result<(), Failure> {
+        match self.dry_run || entry.name.is_empty() || self.registry.dirs.is_parent_created(entry) {
+            true => Ok(()),
+            false => refuse_received(dir, name, &self.registry.session),
         }
     }
 
@@ -312,7 +334,10 @@ impl WantDecider<'_> {
         add(&registry.stats.counts.symlinks, 1);
         let name = registry.dirs.local_name(entry);
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
-            Some(dir) => self.placer.create_symlink(&dir, &name, entry),
+            Some(dir) => {
+                self.refuse_received(&dir, &name, entry)?;
+                self.placer.create_symlink(&dir, &name, entry)
+            }
             None => Ok(true),
         });
         match placed {
@@ -372,12 +397,12 @@ impl WantDecider<'_> {
         }
         // A small file would land at once, and the other session fail only at its end.
         let is_new = matches!(plan, Plan::Receive | Plan::Compare) && entry.block_bytes == 0;
-        if is_new && is_received_by_another(&dir, &incoming.name, &self.registry.session) {
-            return Err(busy(&incoming.name.to_string_lossy()));
+        if is_new {
+            refuse_received(&dir, &incoming.name, &self.registry.session)?;
         }
         if plan == Plan::Skip && !self.dry_run {
             if entry.block_bytes != 0 {
-                remove_part(&dir, &incoming.name);
+                remove_part(&dir, &incoming.name, &self.registry.session);
             }
             self.placer
                 .refresh_metadata(&dir, &incoming.name, entry)

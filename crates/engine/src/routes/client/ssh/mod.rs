@@ -7,7 +7,7 @@ mod deploy;
 use super::connector::Connector;
 use super::dial::Dialer;
 use super::{Handshaken, Peer, Request, run};
-use crate::base::cancel::Cancel;
+use crate::base::cancel::{Cancel, run_abandonable};
 use crate::base::error::{Error, ErrorKind, printable};
 use crate::base::event::{EventSink, Route, Summary};
 use crate::base::sync::lock;
@@ -235,15 +235,24 @@ fn data_addresses(
     let Some(port) = welcome.data_port else { return Ok(Vec::new()) };
     let mut hosts = vec![login.resolved_host(timeout, cancel)?];
     hosts.extend_from_slice(&welcome.data_hosts);
-    cancel.run_cancellable(move || {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for host in hosts {
-            for address in (host.as_str(), port).to_socket_addrs().into_iter().flatten() {
-                if !addresses.contains(&address) {
-                    addresses.push(address);
+    let late = Instant::now() + timeout;
+    let found = run_abandonable(
+        || cancel.is_cancelled() || Instant::now() >= late,
+        move || {
+            let mut addresses: Vec<SocketAddr> = Vec::new();
+            for host in hosts {
+                for address in (host.as_str(), port).to_socket_addrs().into_iter().flatten() {
+                    if !addresses.contains(&address) {
+                        addresses.push(address);
+                    }
                 }
             }
-        }
-        Ok(addresses)
-    })
+            Ok(addresses)
+        },
+    );
+    match found {
+        // Without addresses, the data goes through ssh.
+        Err(e) if e.kind() == ErrorKind::Interrupted && !cancel.is_cancelled() => Ok(Vec::new()),
+        found => found,
+    }
 }
