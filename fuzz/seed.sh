@@ -10,10 +10,11 @@ bytes() {
     grep -v '^#' "$1" | tr -d ' \n' | tr a-f A-F | basenc --base16 --decode
 }
 
-for target in attach_request control_decode data_header frame_reader journal_replay ledgers probe \
-    receiver_session sender_session; do
+for target in attach_request control_decode data_header filter_rules frame_reader journal_replay \
+    ledgers probe receiver_session sender_session; do
     mkdir -p "corpus/$target"
 done
+printf -- '+ *.c\n-! /a/**/[!b-d]?\n:e- .rules\nhide x***\n\na/b.c\ndir/x\n' >corpus/filter_rules/rules
 for file in ../spec/vectors/*.hex; do
     name=$(basename "$file" .hex)
     case $name in
