@@ -323,3 +323,75 @@ impl Asked<'_> {
         matches != rule.is_negated
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(rules: &[&str]) -> Result<FilterScope, RuleError> {
+        let given = |text: &&str| Given { kind: GivenKind::Rule, text: text.as_bytes().to_vec() };
+        let given: Vec<_> = rules.iter().map(given).collect();
+        FilterScope::parse(&given, FilterOptions::default(), &mut |name| match name {
+            b"rules" => Ok(Some(b"# a comment\n\n- *.o\nwrong\n".to_vec())),
+            b"loop" => Ok(Some(b"merge loop\n".to_vec())),
+            _ => Ok(None),
+        })
+    }
+
+    fn texts(rules: &[&str]) -> Vec<String> {
+        let texts = parse(rules).unwrap().to_texts().into_iter();
+        texts.map(|text| String::from_utf8(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn text_of_a_list_parses_to_the_same_list() {
+        let rules = ["exclude *.o", "+,! /a/", "hide_x", "P y", ":en- .rules", "dir-merge,w .more"];
+        let short = ["- *.o", "+! /a/", "-s x", "-r y", "- .rules", ":-n .rules", ":w .more"];
+        assert_eq!(texts(&rules), short);
+        assert_eq!(texts(&short), short);
+        assert_eq!(texts(&["- a", "clear", "- b"]), ["- b"]);
+        assert!(texts(&["-C"]).contains(&"-p .git/".to_owned()));
+    }
+
+    #[test]
+    fn errors_name_file_line_and_column() {
+        for (rule, text) in [
+            ("x *.o", "unknown filter rule \"x *.o\""),
+            ("-q a", "the modifier 'q' is not valid in \"-q a\""),
+            ("- ", "the rule has no pattern"),
+            ("merge", "the rule names no file"),
+            ("merge none", "the file of rules none does not exist"),
+            ("merge rules", "rules:4:1: unknown filter rule \"wrong\""),
+            ("merge loop", "nested too deep"),
+            ("! x", "nothing may follow a clear rule"),
+            ("Hs x", "the modifier 's' is not valid"),
+        ] {
+            let error = parse(&[rule]).unwrap_err().to_string();
+            assert!(error.contains(text), "{rule}: {error}");
+        }
+    }
+
+    #[test]
+    fn rules_hold_for_their_side() {
+        let scope = parse(&["H a", "P b", "-! *"]).unwrap();
+        let excluded = |path: &str, side| scope.excludes(path.as_bytes(), false, side);
+        assert!(excluded("a", Side::Sender) && !excluded("a", Side::Receiver));
+        assert!(!excluded("b", Side::Sender) && excluded("b", Side::Receiver));
+        assert!(!excluded("c", Side::Sender));
+    }
+
+    #[test]
+    fn absolute_rules_look_above_the_root() {
+        let scope = parse(&["-/ /home/me/x", "-/ y"]).unwrap().with_root(b"/home/me");
+        assert!(scope.excludes(b"x", false, Side::Sender));
+        assert!(scope.excludes(b"d/y", false, Side::Sender));
+        assert!(!scope.excludes(b"home/me/x", false, Side::Sender));
+    }
+
+    #[test]
+    fn rules_before_files_are_certain() {
+        let scope = parse(&["- a", ": .rules", "- b"]).unwrap();
+        assert!(scope.excludes_before_files(b"a", false));
+        assert!(!scope.excludes_before_files(b"b", false));
+    }
+}

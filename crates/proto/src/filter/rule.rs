@@ -66,6 +66,8 @@ pub struct MergeFile {
 
 impl MergeFile {
     /// Returns the rule as text that reads this file in each directory.
+    ///
+    /// The rule that excludes the file itself stands before it.
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
         let defaults = &self.defaults;
@@ -74,7 +76,6 @@ impl MergeFile {
             (b'-', defaults.plain == Some(false) && !defaults.is_cvs),
             (b'+', defaults.plain == Some(true)),
             (b'C', defaults.is_cvs),
-            (b'e', self.excludes_itself),
             (b'n', !self.is_inherited && !defaults.is_cvs),
             (b'w', defaults.is_split && !defaults.is_cvs),
             (b'/', defaults.is_absolute),
