@@ -65,7 +65,9 @@ pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use reuseport::{ReuseportPair, bind_reuseport_pair};
-pub use shortage::{is_shortage, retry_shortage, set_wait_end, wait_end, without_waits};
+pub use shortage::{
+    SHORTAGE_TIMEOUT, is_shortage, retry_shortage, set_wait_end, wait_end, without_waits,
+};
 pub use socket::{
     TcpInfo, congestion_control, defer_accept, enable_zerocopy, force_receive_buffer,
     force_send_buffer, grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor,

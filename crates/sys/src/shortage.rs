@@ -6,12 +6,15 @@ use rustix::io::{Errno, retry_on_intr};
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a descriptor. (chosen: a third of the default time-out for silence)
-const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(20);
+pub const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Least duration of a wait that counts as in vain. (chosen: files are closed many times a second)
+const IN_VAIN: Duration = Duration::from_secs(1);
 
 /// Interval of attempts. (chosen: sessions close files many times a second)
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -56,14 +59,46 @@ pub fn retry_shortage<T>(
     timeout: Duration,
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
-    let deadline = Instant::now() + timeout;
+    let mut wait = Wait::of(timeout);
     loop {
         match attempt() {
-            Err(e) if is_shortage(&e) && Instant::now() < deadline && !is_wait_over() => {
-                thread::sleep(RETRY_INTERVAL);
-            }
+            Err(e) if is_shortage(&e) && wait.goes_on() => {}
             done => return done,
         }
+    }
+}
+
+/// A wait for a resource.
+struct Wait {
+    began: Instant,
+    deadline: Instant,
+}
+
+/// Time of the last wait in vain of this process: those that follow soon would be, too.
+static LAST_IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
+
+impl Wait {
+    fn of(timeout: Duration) -> Self {
+        let began = Instant::now();
+        let last = *LAST_IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_in_vain = last.is_some_and(|at| at.elapsed() < SHORTAGE_TIMEOUT);
+        Self { began, deadline: if is_in_vain { began } else { began + timeout } }
+    }
+
+    /// Waits for a moment; false once the wait is over.
+    fn goes_on(&mut self) -> bool {
+        let now = Instant::now();
+        if is_wait_over() {
+            return false;
+        }
+        if now >= self.deadline {
+            if now - self.began >= IN_VAIN {
+                *LAST_IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+            }
+            return false;
+        }
+        thread::sleep(RETRY_INTERVAL);
+        true
     }
 }
 
@@ -80,20 +115,17 @@ pub fn is_shortage(error: &io::Error) -> bool {
 ///
 /// Errors of the function; `EMFILE`, `ENFILE` and `ENOMEM` only after [`SHORTAGE_TIMEOUT`].
 pub(crate) fn retry_opening<T>(open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    retry_until(Instant::now() + SHORTAGE_TIMEOUT, open)
+    retry_within(SHORTAGE_TIMEOUT, open)
 }
 
-fn retry_until<T>(
-    deadline: Instant,
+fn retry_within<T>(
+    timeout: Duration,
     mut open: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    let mut wait = Wait::of(timeout);
     loop {
         match retry_on_intr(&mut open) {
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM)
-                if Instant::now() < deadline && !is_wait_over() =>
-            {
-                thread::sleep(RETRY_INTERVAL);
-            }
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) if wait.goes_on() => {}
             done => return done,
         }
     }
@@ -110,7 +142,7 @@ mod tests {
         assert_eq!(retry_opening(|| results.pop().unwrap()), Ok(7));
         let mut calls = 0;
         let mut fail = |errno| {
-            retry_until(Instant::now(), || {
+            retry_within(Duration::ZERO, || {
                 calls += 1;
                 Err::<(), _>(errno)
             })

@@ -37,7 +37,7 @@ impl From<FsyncWhen> for Fsync {
 /// `--tune`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TuneHow {
-    /// Window, pacing and stream count follow the path
+    /// Window and pacing follow the path; in `cp` the stream count does, too
     Auto,
     /// Window and pacing are left to the kernel, and the stream count stays
     Off,

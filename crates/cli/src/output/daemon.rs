@@ -16,7 +16,9 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Creates the output; `is_quiet` limits it to address and errors, `is_silent` to errors.
+    /// Creates the output; `is_quiet` limits it to address, warnings and errors.
+    ///
+    /// `is_silent` limits it to errors.
     pub(super) fn new(output: Output, is_quiet: bool, is_silent: bool) -> Self {
         Self { output, is_quiet, is_silent, stop_requests: 0 }
     }
@@ -40,8 +42,11 @@ impl Daemon {
             "limits: {connections} connections of clients, {unauthenticated} that have not \
              authenticated, {open_files} open files"
         ));
-        for warning in &serving.warnings {
-            self.show(&format!("warning: {}", printable_text(warning)));
+        // Shown to a quiet user, too.
+        if !self.is_silent {
+            for warning in &serving.warnings {
+                self.output.message(&format!("warning: {}", printable_text(warning)));
+            }
         }
     }
 }
@@ -131,6 +136,9 @@ mod tests {
         daemon.begin(&serving());
         daemon.stopping();
         daemon.end(&Ending::Failed(&Error::new(ErrorKind::Network, "port lost")));
-        assert_eq!(err.lines(), ["serving /srv on [::]:7440", "bankfull: port lost"]);
+        assert_eq!(
+            err.lines(),
+            ["serving /srv on [::]:7440", "warning: no token is set", "bankfull: port lost"]
+        );
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod filters;
 pub(crate) mod gather;
+mod limits;
 pub(crate) mod probe;
 mod reconnect;
 pub(crate) mod server;

@@ -120,8 +120,8 @@ impl Outage {
         let (loss, last) = (without_hint(&self.loss), without_hint(last));
         let seconds = self.began.elapsed().as_secs();
         let again = match last == loss {
-            true => format!("not connected again for {seconds} s"),
-            false => format!("not connected again for {seconds} s ({last})"),
+            true => format!("could not reconnect within {seconds} s"),
+            false => format!("could not reconnect within {seconds} s ({last})"),
         };
         Error::new(self.loss.kind(), format!("{loss}; {again}{RERUN_HINT}"))
     }

@@ -1,5 +1,6 @@
 //! The daemon: one port, one root, many clients.
 
+use super::limits::check_open_files;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink};
@@ -95,6 +96,7 @@ impl Server {
         let address = listener.local_addr().map_err(unusable)?;
         // A failure to raise the limit is not an error.
         let open_files = bankfull_sys::raise_open_file_limit().unwrap_or(USUAL_OPEN_FILES);
+        check_open_files(open_files, RESERVED_OPEN_FILES)?;
         let threads = bankfull_sys::max_threads();
         let limits = ConnectionLimits::new(options.max_connections, open_files, threads);
         let acceptor = Acceptor::new(listener, limits.strangers).map_err(unusable)?;
@@ -114,6 +116,7 @@ impl Server {
             strangers_max: limits.strangers,
             buffer_pool: Arc::clone(&policy.buffer_pool),
             sibling: None,
+            reset_key: identity.derived_key("bankfull 2026 QUIC stateless resets"),
         };
         let (probes, quic, udp_error) = match bind_udp(address, quic) {
             Ok((probes, quic)) => (Some(probes), Some(quic), None),
@@ -429,7 +432,11 @@ const THREADS_PER_CONNECTION: u64 = 7;
 /// dozen clients that connect at once; each costs a thread)
 const MAX_STRANGERS: u64 = 512;
 
-/// Limits of a daemon's connections. Strangers have a quarter of the descriptors at most.
+/// Minimum number of connections that have not authenticated. (chosen: those of a client that
+/// begins)
+const MIN_STRANGERS: u64 = 8;
+
+/// Limits of a daemon's connections. Strangers have a quarter of the descriptors.
 #[derive(Debug, Clone, Copy)]
 struct ConnectionLimits {
     /// Authenticated connections, control and data together.
@@ -473,7 +480,7 @@ impl ConnectionLimits {
 
     /// Returns the strangers and connections that a number of descriptors or threads suffices for.
     fn within(usable: u64, (per_stranger, per_connection): (u64, u64)) -> (u64, usize) {
-        let strangers = (usable / 4 / per_stranger).clamp(1, MAX_STRANGERS);
+        let strangers = (usable / 4 / per_stranger).clamp(MIN_STRANGERS, MAX_STRANGERS);
         let left = usable - (strangers * per_stranger).min(usable);
         // The fewest that --max-connections accepts.
         let connections = usize::try_from(left / per_connection).unwrap_or(usize::MAX).max(2);

@@ -1,6 +1,7 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
 use super::filters::Filters;
+use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
@@ -248,7 +249,8 @@ impl Transfer {
     fn run_unlogged(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let started = Instant::now();
         self.check()?;
-        let _ = bankfull_sys::raise_open_file_limit();
+        let open_files = bankfull_sys::raise_open_file_limit().unwrap_or(MIN_OPEN_FILES);
+        check_open_files(open_files, MIN_OPEN_FILES)?;
         let first = self.options.sources.first().cloned();
         let remote = match (&first, &self.options.destination) {
             (Some(Location::Local(_)), Location::Local(_)) => {

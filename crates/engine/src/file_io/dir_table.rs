@@ -5,13 +5,14 @@
 
 use crate::base::fs_names::join_path;
 use crate::base::sync::lock;
-use bankfull_sys::{Dir, is_shortage, max_open_files, retry_shortage, without_waits};
+use bankfull_sys::{
+    Dir, SHORTAGE_TIMEOUT, is_shortage, max_open_files, retry_shortage, without_waits,
+};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Maximum number of cached directory descriptors of a table. (chosen: a quarter of the usual soft
 /// limit of 1024)
@@ -20,9 +21,6 @@ const MAX_OPEN_DIRS: u64 = 256;
 /// Share of the limit of open files that a table may use. (chosen: a copy within a host has two
 /// tables, and leaves half of the limit to files)
 const LIMIT_SHARE: u64 = 8;
-
-/// Longest wait for a descriptor. (chosen: a third of the default time-out for silence)
-const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 struct Node {

@@ -38,6 +38,11 @@ impl Identity {
         })
     }
 
+    /// Returns a key for another purpose, which lasts as long as the certificate.
+    pub(crate) fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, self.key.secret_der())
+    }
+
     /// Loads the certificate kept in `dir`, or generates and saves one.
     ///
     /// # Errors

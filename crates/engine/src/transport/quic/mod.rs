@@ -18,6 +18,7 @@ use super::identity::fingerprint_of;
 use super::udp_receive_buffer::{BufferAdvice, ReceiveBufferLog, UdpReceiveBuffer};
 use crate::base::error::{Error, ErrorKind, NO_LISTENER_HINT, reachability_hint};
 use crate::model::options::Fingerprint;
+use aws_lc_rs::hmac;
 use bankfull_control::Bytes;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::control::{Cause, Failure};
@@ -27,8 +28,8 @@ use connection::{ConnectionInner, ConnectionParams};
 use driver::{Driver, Listener};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
-    TransportConfig, VarInt,
+    ClientConfig, Endpoint, EndpointConfig, HashedConnectionIdGenerator, IdleTimeout,
+    MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
 
@@ -87,6 +88,8 @@ pub(crate) struct QuicServer {
     pub(crate) connections_max: usize,
     /// Limit of connections that have not authenticated.
     pub(crate) strangers_max: usize,
+    /// Key of stateless resets, by which a restarted daemon ends connections of before.
+    pub(crate) reset_key: [u8; 32],
     /// Buffer pool, which limits the memory for unread data.
     pub(crate) buffer_pool: Arc<BufferPool>,
     /// Second socket on the same port: ICMP errors are delivered to either, by a hash of the
@@ -117,6 +120,18 @@ impl Drop for CloseOnDrop {
     }
 }
 
+/// Returns the configuration of an endpoint that ends connections of its earlier run.
+///
+/// Its stateless resets and connection IDs follow from the key. (RFC 9000, 10.3.2)
+fn resetting_endpoint(key: &[u8; 32]) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key)));
+    let mut id_key = [0; 8];
+    id_key.copy_from_slice(&blake3::derive_key("bankfull 2026 QUIC connection IDs", key)[..8]);
+    let id_key = u64::from_ne_bytes(id_key);
+    config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id_key)));
+    config
+}
+
 impl QuicPort {
     /// Returns a port for outgoing connections to `peer`, bound to any free port number.
     pub(crate) fn client(peer: SocketAddr, buffer_pool: Arc<BufferPool>) -> io::Result<Arc<Self>> {
@@ -125,7 +140,8 @@ impl QuicPort {
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = UdpSocket::bind((any, 0))?;
-        Self::start(socket, buffer_pool, None, (None, ReceiveBufferLog::default())).map(Arc::new)
+        let log = (None, ReceiveBufferLog::default());
+        Self::start(socket, buffer_pool, None, log, None).map(Arc::new)
     }
 
     /// Accepts connections on a socket.
@@ -160,10 +176,9 @@ impl QuicPort {
             streams: sender,
         };
         let listener = Some((listener, default_config));
-        Ok((
-            Self::start(socket, server.buffer_pool, listener, (sibling, receive_buffer_log))?,
-            streams,
-        ))
+        let endpoint = Some(resetting_endpoint(&server.reset_key));
+        let log = (sibling, receive_buffer_log);
+        Ok((Self::start(socket, server.buffer_pool, listener, log, endpoint)?, streams))
     }
 
     fn start(
@@ -171,6 +186,7 @@ impl QuicPort {
         buffer_pool: Arc<BufferPool>,
         listener: Option<(Listener, Arc<ServerConfig>)>,
         (sibling, receive_buffer_log): (Option<UdpSocket>, ReceiveBufferLog),
+        endpoint: Option<EndpointConfig>,
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // The kernel may grant less.
@@ -181,7 +197,7 @@ impl QuicPort {
             let _ = bankfull_sys::enable_error_queue(socket, socket.local_addr()?);
         }
         let (listener, default_config) = listener.unzip();
-        let mut config = EndpointConfig::default();
+        let mut config = endpoint.unwrap_or_default();
         config.max_udp_payload_size(u16::MAX - 8).map_err(io::Error::other)?;
         let endpoint = Endpoint::new(Arc::new(config), default_config, !udp.may_fragment(), None);
         let endpoint = Arc::new(Mutex::new(endpoint));

@@ -25,6 +25,7 @@ fn server(identity: &Identity) -> QuicServer {
         strangers_max: 1,
         buffer_pool: Arc::default(),
         sibling: None,
+        reset_key: [7; 32],
     }
 }
 
