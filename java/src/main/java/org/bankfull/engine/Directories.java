@@ -78,8 +78,8 @@ final class Directories {
         return path;
     }
 
-    /** Records a name; returns the earlier one that is the same on this file system, or null. */
-    String recordName(Directory directory, String name) {
+    /** Records a name; returns an earlier one that may be the same, or null. */
+    FoldedNames.Earlier recordName(Directory directory, String name) {
         return foldedNames.record(directory.names, name, () -> path(directory));
     }
 

@@ -6,6 +6,7 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Supplier;
 
 /**
@@ -14,7 +15,8 @@ import java.util.function.Supplier;
  * <p>The type of a file system does not tell: ext4, f2fs and tmpfs may ignore case in single
  * directories, ZFS and NFS as a whole. Names of all directories are therefore recorded until they
  * are completed. When two meet, or the names exceed their memory, a file with a name of other case
- * is looked up there. Where names are told apart, they are not recorded any more.
+ * is looked up there. Where names are told apart, they are not recorded any more. While that is
+ * unknown, the later of two names that meet is refused, as the loss of a file would be silent.
  *
  * <p>Limit: of directories that ignore case, names beyond the memory are not recorded, and the
  * later of two such files replaces the earlier one. Names that differ in the composition of their
@@ -28,8 +30,29 @@ final class FoldedNames {
 
     /** Test of a directory. */
     interface CaseTest {
-        /** True if a name in upper case finds the file in lower case. */
+        /**
+         * True if a name in upper case finds the file in lower case.
+         *
+         * @throws IOException if that is unknown; the test is repeated when needed again
+         */
         boolean ignoresCase(Path directory) throws IOException;
+    }
+
+    /** Look-up of a path. */
+    interface Lookup {
+        boolean exists(Path path) throws IOException;
+    }
+
+    /** Earlier name that a directory does not tell apart from a later one. */
+    static final class Earlier {
+        final String name;
+        /** False if the test of the directory failed. */
+        final boolean isCertain;
+
+        Earlier(String name, boolean isCertain) {
+            this.name = name;
+            this.isCertain = isCertain;
+        }
     }
 
     private final CaseTest test;
@@ -64,8 +87,8 @@ final class FoldedNames {
         this.test = test;
     }
 
-    /** Records a name; returns the earlier one that is the same in the directory, or null. */
-    String record(Names names, String name, Supplier<Path> directory) {
+    /** Records a name; returns an earlier one that may be the same, or null. */
+    Earlier record(Names names, String name, Supplier<Path> directory) {
         String folded = name.toLowerCase(Locale.ROOT);
         String earlier = names.byFolded == null ? null : names.byFolded.get(folded);
         if (name.equals(earlier)) {
@@ -83,7 +106,7 @@ final class FoldedNames {
             return null;
         }
         if (earlier != null) {
-            return names.tested.ignoresCase == null ? null : earlier;
+            return new Earlier(earlier, names.tested.ignoresCase != null);
         }
         if (!isFull) {
             if (names.byFolded == null) {
@@ -100,7 +123,7 @@ final class FoldedNames {
         try {
             tested.ignoresCase = test.ignoresCase(directory);
         } catch (IOException e) {
-            // Nothing can be written there: the file itself fails, too.
+            // Unknown, and tested again when names meet again.
         }
     }
 
@@ -117,14 +140,30 @@ final class FoldedNames {
     }
 
     private static boolean ignoresCase(Path directory) throws IOException {
-        Path probe = PartFile.journalDraftPath(directory.resolve("case"));
-        Files.deleteIfExists(probe);
+        return ignoresCase(directory, path -> Metadata.attributesIfExists(path) != null);
+    }
+
+    /** Creates a file in lower case, looks it up in upper case, and removes it. */
+    static boolean ignoresCase(Path directory, Lookup lookup) throws IOException {
+        Path probe = directory.resolve(probeName());
         Files.createFile(probe);
+        boolean isFound;
         try {
-            String upper = probe.getFileName().toString().toUpperCase(Locale.ROOT);
-            return Files.exists(directory.resolve(upper));
-        } finally {
-            Files.delete(probe);
+            isFound = lookup.exists(directory.resolve(
+                probe.getFileName().toString().toUpperCase(Locale.ROOT)));
+        } catch (IOException | RuntimeException | Error e) {
+            Files.deleteIfExists(probe);
+            throw e;
         }
+        // Its name is its own: if it can be removed, it existed during the look-up.
+        if (!Files.deleteIfExists(probe) && !isFound) {
+            throw new IOException("the file of the case test has vanished");
+        }
+        return isFound;
+    }
+
+    /** Returns a random reserved name: two sessions, or a file's journal, must not share it. */
+    private static String probeName() {
+        return String.format(".bankfull-%016x.part", ThreadLocalRandom.current().nextLong());
     }
 }

@@ -95,7 +95,7 @@ final class PartFile {
         return siblingPath(target, ".journal");
     }
 
-    static Path journalDraftPath(Path target) {
+    private static Path journalDraftPath(Path target) {
         return siblingPath(target, ".journal.new");
     }
 

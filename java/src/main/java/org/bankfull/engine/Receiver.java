@@ -219,10 +219,13 @@ final class Receiver {
             throw new RefusedException(new Failure(Failure.USAGE,
                 "its name cannot be written under this locale: run with LC_ALL=C.UTF-8"));
         }
-        String earlier = directories.recordName(parent, name);
+        FoldedNames.Earlier earlier = directories.recordName(parent, name);
         if (earlier != null) {
-            throw new RefusedException(new Failure(Failure.USAGE, "it is " + earlier
-                + " on this file system, which ignores case: rename one of them"));
+            throw new RefusedException(new Failure(Failure.USAGE, earlier.isCertain
+                ? "it is " + earlier.name
+                    + " on this file system, which ignores case: rename one of them"
+                : "it may be " + earlier.name + " on this file system, where the test for that"
+                    + " failed: copy again, or rename one of them"));
         }
         return name;
     }
