@@ -20,12 +20,16 @@ import java.util.concurrent.atomic.AtomicInteger;
 import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLSocket;
+import org.bankfull.wire.Attach;
 import org.bankfull.wire.Message;
 
 /** Server with the behavior of a test, and with a certificate made by keytool. */
 final class FakeDaemon implements Closeable {
     private static final char[] PASSWORD = "password".toCharArray();
     private static final byte[] CONTROL = "BKFLCTRL".getBytes(StandardCharsets.US_ASCII);
+    /** Size of an attach request after its first 8 bytes, and the nonce in it. */
+    private static final int ATTACH_BYTES = 88;
+    private static final int NONCE_AT = 24;
 
     /** Treatment of a control connection after its Hello, or of a connection before TLS. */
     interface Behavior<T> {
@@ -65,6 +69,20 @@ final class FakeDaemon implements Closeable {
             send(message.write());
         }
 
+        /** Receives the request of a data stream; returns the reply to it. */
+        byte[] receiveAttach() throws IOException {
+            byte[] request = new byte[ATTACH_BYTES];
+            in.readFully(request);
+            byte[] nonce =
+                Arrays.copyOfRange(request, NONCE_AT, NONCE_AT + Attach.NONCE_BYTES);
+            return Attach.reply(new byte[32], nonce);
+        }
+
+        /** Waits until the client closes the connection. */
+        void awaitEnd() throws IOException {
+            while (in.read() >= 0) { }
+        }
+
         /** Receives the next message other than Ping. */
         Message receive() throws Exception {
             while (true) {
@@ -78,8 +96,14 @@ final class FakeDaemon implements Closeable {
         }
     }
 
-    private FakeDaemon(Path scratch, boolean isRaw, Behavior<Socket> raw, Behavior<Peer> greeted)
-        throws Exception {
+    /**
+     * Creates a server.
+     *
+     * @param raw treatment of connections before TLS, or null
+     * @param rawFrom number of the first connection that it treats
+     */
+    private FakeDaemon(Path scratch, Behavior<Socket> raw, int rawFrom, Behavior<Peer> greeted,
+        Behavior<Peer> data) throws Exception {
         KeyStore keys = makeKeys(scratch);
         KeyManagerFactory managers =
             KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
@@ -92,18 +116,36 @@ final class FakeDaemon implements Closeable {
             digits.append(String.format("%02x", each));
         }
         fingerprint = digits.toString();
-        behavior = isRaw ? raw : socket -> greet(socket, greeted);
+        behavior = socket -> {
+            if (raw != null && connections.get() >= rawFrom) {
+                raw.handle(socket);
+            } else {
+                greet(socket, greeted, data);
+            }
+        };
         start(this::accept);
     }
 
     /** Starts a server that treats its connections before TLS. */
     static FakeDaemon raw(Path scratch, Behavior<Socket> behavior) throws Exception {
-        return new FakeDaemon(scratch, true, behavior, null);
+        return new FakeDaemon(scratch, behavior, 1, null, null);
     }
 
     /** Starts a server that treats control connections after Hello; data streams stay silent. */
     static FakeDaemon greeted(Path scratch, Behavior<Peer> behavior) throws Exception {
-        return new FakeDaemon(scratch, false, null, behavior);
+        return withStreams(scratch, behavior, Peer::awaitEnd);
+    }
+
+    /** Starts a server that treats data streams, too, after 8 bytes of their request. */
+    static FakeDaemon withStreams(Path scratch, Behavior<Peer> behavior, Behavior<Peer> data)
+        throws Exception {
+        return new FakeDaemon(scratch, null, 0, behavior, data);
+    }
+
+    /** Starts a server that treats all connections but the first before TLS. */
+    static FakeDaemon withRawStreams(
+        Path scratch, Behavior<Peer> behavior, Behavior<Socket> data) throws Exception {
+        return new FakeDaemon(scratch, data, 2, behavior, null);
     }
 
     /** Returns a key and its certificate, made once per process. */
@@ -172,16 +214,17 @@ final class FakeDaemon implements Closeable {
         }
     }
 
-    private void greet(Socket raw, Behavior<Peer> greeted) throws Exception {
+    private void greet(Socket raw, Behavior<Peer> greeted, Behavior<Peer> data)
+        throws Exception {
         SSLSocket socket = (SSLSocket) tls.getSocketFactory().createSocket(raw, null, true);
         DataInputStream in = new DataInputStream(socket.getInputStream());
         byte[] magic = new byte[CONTROL.length];
         in.readFully(magic);
+        Peer peer = new Peer(socket, in);
         if (!Arrays.equals(magic, CONTROL)) {
-            while (in.read() >= 0) { }
+            data.handle(peer);
             return;
         }
-        Peer peer = new Peer(socket, in);
         peer.receive();
         peer.sendRaw(CONTROL);
         greeted.handle(peer);

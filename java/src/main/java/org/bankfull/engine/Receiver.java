@@ -662,8 +662,7 @@ final class Receiver {
     /** Sets the metadata of directories, deepest first, and sends Done. */
     private void finish() throws IOException {
         directories.forEachDeepestFirst(this::applyMetadata);
-        session.post(Message.sideSummary(Message.DONE, new long[5], summary.failed));
-        session.awaitClosed();
+        session.finish(Message.sideSummary(Message.DONE, new long[5], summary.failed));
     }
 
     private void applyMetadata(Directory directory) {

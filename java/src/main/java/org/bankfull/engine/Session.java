@@ -33,9 +33,10 @@ import org.bankfull.wire.WireException;
 /**
  * Session with a daemon: control connection, outbox with pings, first failure, data streams.
  *
- * <p>One thread reads messages; any thread may post them. Posting never blocks, so a sender always
- * reads. A receiver's threads wait for space in the outbox before they cause more messages
- * (spec/wire.md, section 6).
+ * <p>One thread reads messages, and notices the end of the session whatever the one that handles
+ * them is doing; any thread may post them. Posting never blocks, so a sender always reads. A
+ * receiver's threads wait for space in the outbox before they cause more messages (spec/wire.md,
+ * section 6).
  */
 final class Session implements Closeable {
     static final String SOFTWARE = "bankfull-java 0.1.0";
@@ -55,6 +56,8 @@ final class Session implements Closeable {
     private static final long MAX_PING_INTERVAL_MILLIS = 10_000;
     /** Lower limit of the ping interval, whatever the server's timeout. */
     private static final long MIN_PING_INTERVAL_MILLIS = 100;
+    /** Longest wait for the daemon's close after Done (chosen: many round trips). */
+    private static final long MAX_CLOSE_WAIT_MILLIS = 5000;
     /** Limit of queued messages (chosen: hundreds of a receiver's, small beside the heap). */
     private static final long MAX_QUEUED_BYTES = 256 << 10;
     /** Estimated memory overhead of a queued message. */
@@ -71,6 +74,7 @@ final class Session implements Closeable {
     private final OutputStream out;
     /** Queued frames; encoded, since a message object takes several times the memory. */
     private final BlockingQueue<byte[]> outbox = new LinkedBlockingQueue<>();
+    private final Inbox inbox = new Inbox();
     private final AtomicLong queuedBytes = new AtomicLong();
     /** Notified when the outbox shrinks. */
     private final Object queueShrunk = new Object();
@@ -79,9 +83,12 @@ final class Session implements Closeable {
     private final long timeoutMillis;
     private final SecureRandom random = new SecureRandom();
     private final Thread writer = new Thread(this::writeQueued, "bankfull-control");
+    private final Thread reader = new Thread(this::readAll, "bankfull-receive");
     private final SetupDeadline deadline;
     private Message.Welcome welcome;
     private volatile boolean isClosing;
+    /** Done was sent or received: the peer may close the connection. */
+    private volatile boolean isDone;
 
     private Session(Endpoint endpoint, Tls tls, Socket raw, SSLSocket control, long timeoutMillis,
         SetupDeadline deadline) throws IOException {
@@ -94,6 +101,7 @@ final class Session implements Closeable {
         this.in = new DataInputStream(new java.io.BufferedInputStream(control.getInputStream()));
         this.out = control.getOutputStream();
         writer.setDaemon(true);
+        reader.setDaemon(true);
     }
 
     /**
@@ -292,7 +300,7 @@ final class Session implements Closeable {
             BankfullException.Setting.TOKEN, e);
     }
 
-    /** Sends Open and returns Opened; starts the writer of posted messages. */
+    /** Sends Open and returns Opened; starts reading and writing of messages. */
     Message open(Message open) throws IOException {
         Message answer;
         try {
@@ -310,6 +318,7 @@ final class Session implements Closeable {
                 new WireException("message " + answer.number + " in answer to Open"));
         }
         writer.start();
+        reader.start();
         return answer;
     }
 
@@ -369,14 +378,58 @@ final class Session implements Closeable {
     /** Receives the next message other than Ping; throws a received Error. */
     Message receive() throws IOException {
         try {
-            return readPastPings();
+            while (true) {
+                byte[] body = inbox.take();
+                if (body == null) {
+                    throwIfFailed();
+                    throw describe(new EOFException("the session has ended"), endpoint);
+                }
+                Message message = decode(body);
+                if (message.number != Message.PING) {
+                    return message;
+                }
+            }
+        } catch (InterruptedException e) {
+            throw new IOException("interrupted", e);
+        }
+    }
+
+    /** Reads messages until the connection ends. */
+    private void readAll() {
+        try {
+            while (true) {
+                byte[] body = readBody(Limits.MAX_CONTROL_FRAME_BYTES);
+                if (Message.hasNumber(body, Message.ERROR)) {
+                    // Before the messages that still wait: the session has ended.
+                    decode(body);
+                }
+                if (!Message.hasNumber(body, Message.PING)) {
+                    inbox.add(body);
+                }
+                if (Message.hasNumber(body, Message.DONE)) {
+                    // What follows is read, but not handled.
+                    isDone = true;
+                    inbox.end();
+                }
+            }
         } catch (SocketTimeoutException e) {
-            throw firstFailure(new BankfullException(Failure.TIMED_OUT, "no message from "
+            endReading(new BankfullException(Failure.TIMED_OUT, "no message from "
                 + endpoint.hostAndPort() + " for " + formatMillis(timeoutMillis) + ": "
                 + RETRY_HINT, e));
         } catch (IOException e) {
-            throw firstFailure(describe(e, endpoint));
+            endReading(describe(e, endpoint));
+        } catch (Throwable e) {
+            // Includes OutOfMemoryError: other threads must not wait forever.
+            endReading(e);
         }
+    }
+
+    /** Records the end of the connection; what was received before is still handled. */
+    private void endReading(Throwable error) {
+        if (!isDone && !isClosing && failure.compareAndSet(null, error)) {
+            closeQuietly(raw);
+        }
+        inbox.end();
     }
 
     private Message readPastPings() throws IOException {
@@ -388,14 +441,19 @@ final class Session implements Closeable {
         }
     }
 
-    /** Waits until the peer has received everything and closes the connection. */
-    void awaitClosed() {
+    /**
+     * Sends Done, and waits until the peer has received it and closes the connection.
+     *
+     * <p>The wait is limited: the copy is complete either way.
+     */
+    void finish(Message done) {
+        isDone = true;
+        inbox.discard();
+        post(done);
         try {
-            while (true) {
-                readFrame(Limits.MAX_CONTROL_FRAME_BYTES);
-            }
-        } catch (IOException e) {
-            // Closed or lost: the session is complete either way.
+            reader.join(Math.min(timeoutMillis, MAX_CLOSE_WAIT_MILLIS));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -406,6 +464,10 @@ final class Session implements Closeable {
     }
 
     private Message readFrame(int maxBytes) throws IOException {
+        return decode(readBody(maxBytes));
+    }
+
+    private byte[] readBody(int maxBytes) throws IOException {
         int length = in.readInt();
         if (length < 0 || length > maxBytes) {
             throw protocolError(
@@ -413,6 +475,11 @@ final class Session implements Closeable {
         }
         byte[] body = new byte[length];
         in.readFully(body);
+        return body;
+    }
+
+    /** Decodes a message; throws an Error. */
+    private Message decode(byte[] body) throws IOException {
         try {
             Message message = Message.read(body);
             if (message.number == Message.ERROR) {
@@ -511,6 +578,7 @@ final class Session implements Closeable {
     void fail(Throwable error) {
         if (failure.compareAndSet(null, error)) {
             closeQuietly(raw);
+            inbox.discard();
         }
     }
 
@@ -544,6 +612,7 @@ final class Session implements Closeable {
     public void close() {
         deadline.close();
         isClosing = true;
+        inbox.discard();
         post(Message.ping());
         try {
             writer.join(1000);

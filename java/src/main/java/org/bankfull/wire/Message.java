@@ -35,6 +35,8 @@ public final class Message {
     public static final int DIFFERS = 24;
     public static final int COMPLETED_DIRECTORIES = 31;
     private static final int MAX_NUMBER = 31;
+    /** First byte of each message: number and body, in CBOR. */
+    private static final byte ARRAY_OF_TWO = (byte) 0x82;
 
     public final int number;
     private final Object body;
@@ -61,6 +63,11 @@ public final class Message {
         }
         List<?> body = Fields.list(parts.get(1), "a message's body");
         return new Message((int) number, body.isEmpty() ? null : body.get(0));
+    }
+
+    /** True if an encoded message has this number, which is below 24. */
+    public static boolean hasNumber(byte[] bytes, int number) {
+        return bytes.length > 1 && bytes[0] == ARRAY_OF_TWO && bytes[1] == number;
     }
 
     private Fields fields(int expected) throws WireException {
