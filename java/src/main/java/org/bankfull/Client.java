@@ -106,7 +106,7 @@ public final class Client {
      * Sets the timeout in milliseconds, at least 400 (default 60 000).
      *
      * <p>A transfer fails after this time without any message from the daemon. Connection setup,
-     * with all its retries, has this time in total.
+     * with all its retries, has this time in total, and so has each data stream's.
      */
     public Client timeoutMillis(long millis) {
         if (millis < MIN_TIMEOUT_MILLIS) {

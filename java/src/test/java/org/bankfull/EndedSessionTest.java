@@ -1,16 +1,22 @@
 package org.bankfull;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.bankfull.FakeDaemon.Behavior;
 import org.bankfull.FakeDaemon.Peer;
 import org.bankfull.wire.DaemonMessages;
 import org.bankfull.wire.DataHeader;
+import org.bankfull.wire.Failure;
 import org.bankfull.wire.Message;
 import org.bankfull.wire.Message.Source;
 import org.bankfull.wire.Message.Totals;
@@ -91,5 +97,75 @@ class EndedSessionTest {
         long start = System.nanoTime();
         fetchWithoutClose(peer -> { });
         assertTrue(millisSince(start) < 900, millisSince(start) + " ms");
+    }
+
+    /** Treats a control connection with pings only after Opened. */
+    private static void ping(Peer peer) throws Exception {
+        peer.send(DaemonMessages.welcome());
+        peer.receive();
+        peer.send(DaemonMessages.opened(ROOT));
+        repeat(peer, FakeDaemon.frame(Message.ping().write()));
+    }
+
+    /** Asserts that the data stream of a pinging daemon is given up after the timeout. */
+    private void assertStreamTimesOut(FakeDaemon daemon) throws Exception {
+        try (daemon) {
+            long start = System.nanoTime();
+            BankfullException error = assertThrows(BankfullException.class, () ->
+                daemon.client().timeoutMillis(1000).get(List.of(""), home.toString()));
+            assertEquals(Failure.TIMED_OUT, error.code(), error.getMessage());
+            long millis = millisSince(start);
+            assertTrue(millis >= 1000 && millis < 4000, millis + " ms");
+        }
+    }
+
+    private static void trickle(OutputStream out, byte[] bytes) throws Exception {
+        for (byte each : bytes) {
+            out.write(each);
+            out.flush();
+            Thread.sleep(4 * TRICKLE_MILLIS);
+        }
+    }
+
+    @Test
+    void dataStream_attachReplyTrickled_timesOut() throws Exception {
+        assertStreamTimesOut(FakeDaemon.withStreams(temp, EndedSessionTest::ping,
+            peer -> trickle(peer.out(), peer.receiveAttach())));
+    }
+
+    @Test
+    void dataStream_tlsHandshakeTrickled_timesOut() throws Exception {
+        // The header of a long record, and its beginning.
+        byte[] record = Arrays.copyOf(new byte[] {0x16, 3, 3, 0x20, 0, 2, 0, 0x1f, 0}, 100);
+        assertStreamTimesOut(FakeDaemon.withRawStreams(temp, EndedSessionTest::ping, socket -> {
+            socket.getInputStream().read(new byte[4096]);
+            trickle(socket.getOutputStream(), record);
+        }));
+    }
+
+    @Test
+    void dataStream_sessionEndsDuringAttach_isClosed() throws Exception {
+        CountDownLatch attached = new CountDownLatch(1);
+        CountDownLatch closed = new CountDownLatch(1);
+        try (FakeDaemon daemon = FakeDaemon.withStreams(temp, peer -> {
+            peer.send(DaemonMessages.welcome());
+            peer.receive();
+            peer.send(DaemonMessages.opened(ROOT));
+            attached.await();
+            peer.send(Message.error(new Failure(Failure.CANCELLED, "enough")));
+        }, peer -> {
+            peer.receiveAttach();
+            attached.countDown();
+            try {
+                peer.awaitEnd();
+            } finally {
+                closed.countDown();
+            }
+        })) {
+            BankfullException error = assertThrows(BankfullException.class, () ->
+                daemon.client().get(List.of(""), home.toString()));
+            assertTrue(error.getMessage().contains("enough"), error.getMessage());
+            assertTrue(closed.await(5, TimeUnit.SECONDS), "the stream is still being attached");
+        }
     }
 }

@@ -4,6 +4,7 @@ import java.io.Closeable;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
@@ -76,6 +77,10 @@ final class FakeDaemon implements Closeable {
             byte[] nonce =
                 Arrays.copyOfRange(request, NONCE_AT, NONCE_AT + Attach.NONCE_BYTES);
             return Attach.reply(new byte[32], nonce);
+        }
+
+        OutputStream out() throws IOException {
+            return socket.getOutputStream();
         }
 
         /** Waits until the client closes the connection. */

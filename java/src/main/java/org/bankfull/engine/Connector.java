@@ -18,9 +18,9 @@ final class Connector {
      * Connects to the first address of the daemon's host that accepts.
      *
      * @param withChannel whether the socket must have a channel
-     * @param timeoutMillis timeout for all addresses together
+     * @param deadline deadline for all addresses together; watches the socket
      */
-    static Socket connect(Endpoint endpoint, boolean withChannel, long timeoutMillis)
+    static Socket connect(Endpoint endpoint, boolean withChannel, SetupDeadline deadline)
         throws IOException {
         InetAddress[] addresses;
         try {
@@ -29,18 +29,17 @@ final class Connector {
             throw new BankfullException(Failure.NOT_FOUND,
                 "the host " + endpoint.host + " has no IP address: check the name", e);
         }
-        return connectAny(addresses, endpoint.port, withChannel, timeoutMillis);
+        return connectAny(addresses, endpoint.port, withChannel, deadline);
     }
 
     /** Gives each address an equal share of the remaining time; throws the last error. */
     static Socket connectAny(
-        InetAddress[] addresses, int port, boolean withChannel, long timeoutMillis)
+        InetAddress[] addresses, int port, boolean withChannel, SetupDeadline deadline)
         throws IOException {
-        long deadline = System.nanoTime() + timeoutMillis * 1_000_000;
         for (int i = 0;; i++) {
-            long left = (deadline - System.nanoTime()) / 1_000_000;
-            long share = Math.max(1, left / (addresses.length - i));
+            long share = Math.max(1, deadline.leftMillis() / (addresses.length - i));
             Socket socket = withChannel ? SocketChannel.open().socket() : new Socket();
+            deadline.watch(socket);
             try {
                 InetSocketAddress address = new InetSocketAddress(addresses[i], port);
                 socket.connect(address, (int) Math.min(share, Integer.MAX_VALUE));
@@ -48,7 +47,7 @@ final class Connector {
                 return socket;
             } catch (IOException e) {
                 Session.closeQuietly(socket);
-                if (i + 1 == addresses.length) {
+                if (i + 1 == addresses.length || deadline.hasPassed()) {
                     throw e;
                 }
             }

@@ -14,7 +14,9 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.SecureRandom;
 import java.util.Arrays;
+import java.util.Set;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -80,6 +82,8 @@ final class Session implements Closeable {
     private final Object queueShrunk = new Object();
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private final AtomicInteger nextStream = new AtomicInteger();
+    /** Deadlines of the data streams that are being attached. */
+    private final Set<SetupDeadline> attaching = ConcurrentHashMap.newKeySet();
     private final long timeoutMillis;
     private final SecureRandom random = new SecureRandom();
     private final Thread writer = new Thread(this::writeQueued, "bankfull-control");
@@ -129,7 +133,7 @@ final class Session implements Closeable {
         while (true) {
             Socket socket = null;
             try {
-                socket = connectSocket(endpoint, false, deadline.leftMillis());
+                socket = connectSocket(endpoint, false, deadline);
                 return greet(endpoint, tls, socket, token, timeoutMillis, deadline);
             } catch (IOException e) {
                 boolean isDropped = socket != null && isDropped(e);
@@ -187,17 +191,18 @@ final class Session implements Closeable {
         }
     }
 
-    private static Socket connectSocket(Endpoint endpoint, boolean withChannel, long timeoutMillis)
-        throws IOException {
+    private static Socket connectSocket(
+        Endpoint endpoint, boolean withChannel, SetupDeadline deadline) throws IOException {
         String peer = endpoint.hostAndPort();
         try {
-            return Connector.connect(endpoint, withChannel, timeoutMillis);
+            return Connector.connect(endpoint, withChannel, deadline);
         } catch (BankfullException e) {
             throw e;
-        } catch (SocketTimeoutException e) {
-            throw new BankfullException(Failure.TIMED_OUT,
-                "no response from " + peer + ": check the address and the firewall", e);
         } catch (IOException e) {
+            if (deadline.orTimeout(e) instanceof SocketTimeoutException) {
+                throw new BankfullException(Failure.TIMED_OUT,
+                    "no response from " + peer + ": check the address and the firewall", e);
+            }
             String reason = reason(e);
             String hint = reason.contains("refused")
                 ? " (is bankfull serve running there, on this port?)"
@@ -428,6 +433,7 @@ final class Session implements Closeable {
     private void endReading(Throwable error) {
         if (!isDone && !isClosing && failure.compareAndSet(null, error)) {
             closeQuietly(raw);
+            attaching.forEach(SetupDeadline::cancel);
         }
         inbox.end();
     }
@@ -545,14 +551,32 @@ final class Session implements Closeable {
         }
     }
 
-    /** Connects a data stream and attaches it to the session. */
+    /**
+     * Connects a data stream and attaches it to the session.
+     *
+     * <p>All of it has the timeout together, and ends with the session.
+     */
     DataStream attachStream(boolean unencrypted) throws IOException {
+        try (SetupDeadline attach = new SetupDeadline(timeoutMillis)) {
+            attaching.add(attach);
+            if (isOver()) {
+                attach.cancel();
+            }
+            try {
+                return attachStream(unencrypted, attach);
+            } finally {
+                attaching.remove(attach);
+            }
+        }
+    }
+
+    private DataStream attachStream(boolean unencrypted, SetupDeadline attach)
+        throws IOException {
         int number = nextStream.getAndIncrement();
         byte[] nonce = new byte[Attach.NONCE_BYTES];
         random.nextBytes(nonce);
-        Socket socket = connectSocket(endpoint, unencrypted, timeoutMillis);
+        Socket socket = connectSocket(endpoint, unencrypted, attach);
         try {
-            socket.setSoTimeout(asInt(timeoutMillis));
             Socket secure =
                 unencrypted ? socket : tls.handshake(socket, endpoint.host, endpoint.port);
             byte[] key = welcome.key;
@@ -563,14 +587,16 @@ final class Session implements Closeable {
                 throw new BankfullException(Failure.PROTOCOL,
                     endpoint.hostAndPort() + " does not know the session: try again");
             }
-            // No read timeout: an idle data stream is normal.
-            socket.setSoTimeout(0);
+            // From here on without a timeout: an idle data stream is normal.
+            if (!attach.end()) {
+                throw new SocketTimeoutException("too late");
+            }
             return unencrypted
                 ? new DataStream(number, socket.getChannel(), Attach.deriveStreamKey(key, nonce))
                 : new DataStream(number, socket, secure);
         } catch (IOException e) {
             closeQuietly(socket);
-            throw describe(e, endpoint);
+            throw describe(attach.orTimeout(e), endpoint);
         }
     }
 
@@ -579,6 +605,7 @@ final class Session implements Closeable {
         if (failure.compareAndSet(null, error)) {
             closeQuietly(raw);
             inbox.discard();
+            attaching.forEach(SetupDeadline::cancel);
         }
     }
 
@@ -613,6 +640,7 @@ final class Session implements Closeable {
         deadline.close();
         isClosing = true;
         inbox.discard();
+        attaching.forEach(SetupDeadline::cancel);
         post(Message.ping());
         try {
             writer.join(1000);

@@ -7,7 +7,9 @@ import java.net.SocketTimeoutException;
 import org.bankfull.BankfullException;
 
 /**
- * Deadline of a session's setup: everything from the first connection to {@code Opened}.
+ * Deadline of the setup of a session or a data stream.
+ *
+ * <p>It covers everything from the first connection to {@code Opened}, or to the reply.
  *
  * <p>When it passes, a thread closes the connection in use. The timeout of a read does not suffice:
  * single bytes and pings would reset it for ever. Name resolution is not interrupted.
@@ -18,6 +20,8 @@ final class SetupDeadline implements Closeable {
     /** Connection in use; null: none. */
     private Socket socket;
     private boolean isDone;
+    /** The deadline was ended before its time. */
+    private volatile boolean isCancelled;
 
     SetupDeadline(long timeoutMillis) {
         this.timeoutMillis = timeoutMillis;
@@ -28,7 +32,8 @@ final class SetupDeadline implements Closeable {
 
     /** Returns the time that is left, at least 0. */
     long leftMillis() {
-        return Math.max(0, timeoutMillis - (System.nanoTime() - start) / 1_000_000);
+        long millis = timeoutMillis - (System.nanoTime() - start) / 1_000_000;
+        return isCancelled ? 0 : Math.max(0, millis);
     }
 
     boolean hasPassed() {
@@ -67,6 +72,12 @@ final class SetupDeadline implements Closeable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
+    }
+
+    /** Closes the connection in use, and later ones, as if the deadline had passed. */
+    synchronized void cancel() {
+        isCancelled = true;
+        notifyAll();
     }
 
     /** Ends the deadline; returns false if it has passed. */
