@@ -211,7 +211,7 @@ final class DataReader implements DataStreams.Task {
             }
         }
 
-        private void endFrame(byte[] tag) throws WireException {
+        private void endFrame(byte[] tag) throws IOException, WireException {
             boolean isRoot = header.kind == DataHeader.PACK || incoming == null
                 || layout.blockCount() == 1;
             byte[] hash = isRoot ? hasher.finish() : hasher.finishSubtree();
@@ -228,9 +228,10 @@ final class DataReader implements DataStreams.Task {
             header = null;
         }
 
-        private void unpack(boolean isValid) throws WireException {
+        private void unpack(boolean isValid) throws IOException, WireException {
             Buffers.flip(pack);
             for (int i = 0; i < header.count; i++) {
+                session.throwIfOver();
                 if (pack.remaining() < 12 + Blake3.HASH_BYTES) {
                     throw new WireException("truncated pack");
                 }

@@ -20,6 +20,8 @@ final class DataStreams {
     /** Checks for stalled streams per timeout. */
     private static final int STALL_CHECKS_PER_TIMEOUT = 8;
     private static final long MIN_CHECK_INTERVAL_MILLIS = 50;
+    /** Interval at which waiting threads look at the session. */
+    private static final long STATE_CHECK_MILLIS = 100;
 
     /** Task of a data stream. */
     interface Task {
@@ -208,13 +210,15 @@ final class DataStreams {
             ending = true;
             notifyAll();
             while (liveThreads > 0) {
+                session.throwIfFailed();
                 long left = (deadline - System.nanoTime()) / 1_000_000;
                 if (left <= 0) {
                     throw new BankfullException(
                         Failure.TIMED_OUT, "the data streams did not end: try again");
                 }
                 try {
-                    wait(left);
+                    // The end of the session does not notify.
+                    wait(Math.min(left, STATE_CHECK_MILLIS));
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                     throw new BankfullException(Failure.CANCELLED, "interrupted", e);

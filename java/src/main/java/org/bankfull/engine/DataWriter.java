@@ -145,18 +145,26 @@ final class DataWriter implements DataStreams.Task {
                 enqueue(END_OF_STREAM);
             } catch (ReaderStopped e) {
                 // Unsent work is reported with the loss of the stream.
+                endStream();
             } catch (Throwable e) {
-                // Includes OutOfMemoryError: the sending thread must not wait forever.
+                // Includes OutOfMemoryError.
                 if (!stopped) {
                     session.fail(e);
-                    stream.close();
-                    stopped = true;
-                    queue.clear();
-                    queue.add(END_OF_STREAM);
                 }
+                endStream();
             } finally {
                 awaitStop();
                 opened.forEach(Session::closeQuietly);
+            }
+        }
+
+        /** Ends the sending thread, which must not wait forever. */
+        private void endStream() {
+            if (!stopped) {
+                stream.close();
+                stopped = true;
+                queue.clear();
+                queue.add(END_OF_STREAM);
             }
         }
 
@@ -183,12 +191,12 @@ final class DataWriter implements DataStreams.Task {
 
         private ByteBuffer takeFreeChunk() throws ReaderStopped {
             try {
-                for (ByteBuffer buffer = null;;) {
-                    buffer = freeChunks.poll(100, TimeUnit.MILLISECONDS);
+                while (true) {
+                    throwIfStopped();
+                    ByteBuffer buffer = freeChunks.poll(100, TimeUnit.MILLISECONDS);
                     if (buffer != null) {
                         return buffer;
                     }
-                    throwIfStopped();
                 }
             } catch (InterruptedException e) {
                 throw new ReaderStopped();
@@ -259,6 +267,7 @@ final class DataWriter implements DataStreams.Task {
             ByteBuffer buffer = takeFreeChunk();
             try {
                 for (int done = 0; done < length; done += buffer.limit()) {
+                    throwIfStopped();
                     Buffers.limit(Buffers.clear(buffer),
                         Math.min(buffer.capacity(), length - done));
                     if (!readFully(buffer, offset + done)) {
@@ -321,6 +330,7 @@ final class DataWriter implements DataStreams.Task {
             ByteBuffer out = ByteBuffer.allocate((int) bytes);
             int count = 0;
             for (OutgoingFile file : files) {
+                throwIfStopped();
                 byte[] content = readSmallFile(file);
                 if (content != null) {
                     out.putLong(file.entry.id).putInt(content.length).put(Blake3.hash(content))

@@ -125,12 +125,13 @@ final class Metadata {
         return entry;
     }
 
-    /** Computes the BLAKE3 of a file. */
-    static byte[] hashFile(Path path) throws IOException {
+    /** Computes the BLAKE3 of a file, for a session that has not ended. */
+    static byte[] hashFile(Path path, StopCheck session) throws IOException {
         Blake3 hasher = Blake3.hasher();
         ByteBuffer buffer = ByteBuffer.allocate(256 << 10);
         try (FileChannel file = FileChannel.open(path)) {
             while (file.read(Buffers.clear(buffer)) > 0) {
+                session.throwIfOver();
                 hasher.update(Buffers.flip(buffer));
             }
         }

@@ -43,6 +43,7 @@ final class PartFile {
     private final Path target;
     private final Entry entry;
     private final Layout layout;
+    private final StopCheck session;
     /** Open since the first block. */
     private FileChannel file;
     private FileChannel journal;
@@ -61,9 +62,10 @@ final class PartFile {
     /** Blocks whose hash is known. */
     private final BitSet hashed = new BitSet();
 
-    private PartFile(Path target, Entry entry) throws IOException {
+    private PartFile(Path target, Entry entry, StopCheck session) throws IOException {
         this.target = target;
         this.entry = entry;
+        this.session = session;
         try {
             this.layout = Layout.of(entry.size, entry.blockBytes);
         } catch (org.bankfull.wire.WireException e) {
@@ -72,8 +74,8 @@ final class PartFile {
     }
 
     /** Loads the state of an earlier run; opens and creates no file yet. */
-    static PartFile open(Path target, Entry entry) throws IOException {
-        PartFile part = new PartFile(target, entry);
+    static PartFile open(Path target, Entry entry, StopCheck session) throws IOException {
+        PartFile part = new PartFile(target, entry, session);
         part.resume();
         return part;
     }
@@ -257,10 +259,11 @@ final class PartFile {
     }
 
     /** Applies valid records; returns the offset of the first invalid one. */
-    private int replay(byte[] journal, boolean isSameBoot) {
+    private int replay(byte[] journal, boolean isSameBoot) throws IOException {
         int end = JournalFormat.HEADER_BYTES;
         while (end + JournalFormat.RECORD_BYTES <= journal.length
             && JournalFormat.isValidRecord(journal, end)) {
+            session.throwIfOver();
             end += JournalFormat.RECORD_BYTES;
         }
         long covered = coveredRecords(journal, end);
@@ -313,6 +316,7 @@ final class PartFile {
         long at = layout.offset(block);
         long end = at + layout.length(block);
         while (at < end) {
+            session.throwIfOver();
             Buffers.limit(Buffers.clear(buffer), (int) Math.min(buffer.capacity(), end - at));
             int read = part.read(buffer, at);
             if (read <= 0) {
@@ -329,6 +333,7 @@ final class PartFile {
         Files.deleteIfExists(journalDraftPath(target));
         try (FileChannel draft = createJournal(journalDraftPath(target), entry)) {
             for (Map.Entry<Long, byte[]> block : left.entrySet()) {
+                session.throwIfOver();
                 // Others may be lost with the power: they are recorded once they are checked.
                 if (!unrecorded.contains(block.getKey())) {
                     writeFully(draft, ByteBuffer.wrap(JournalFormat.record(
@@ -419,6 +424,7 @@ final class PartFile {
     synchronized void recordHoles(long first, long count) throws IOException {
         openOrCreate();
         for (long block = first; block < first + count; block++) {
+            session.throwIfOver();
             left.remove(block);
             // A completed block is a hole of an earlier run or was received as zeros.
             if (!completed.get((int) block) && journalEnd > 0) {
@@ -433,6 +439,7 @@ final class PartFile {
     private void zeroBlock(long block) throws IOException {
         long end = layout.offset(block) + layout.length(block);
         for (long at = layout.offset(block); at < end;) {
+            session.throwIfOver();
             at += file.write(ByteBuffer.allocate((int) Math.min(CHUNK_BYTES, end - at)), at);
         }
     }

@@ -130,11 +130,13 @@ final class Receiver {
                 break;
             case Message.UNCHANGED:
                 for (long file : message.files()) {
+                    session.throwIfOver();
                     onUnchanged(file);
                 }
                 break;
             case Message.COMPLETED_DIRECTORIES:
                 for (long directory : message.files()) {
+                    session.throwIfOver();
                     directories.complete(directory, this::applyMetadata);
                 }
                 break;
@@ -172,12 +174,13 @@ final class Receiver {
         }
     }
 
-    private void onEntries(List<Entry> entries) throws WireException {
+    private void onEntries(List<Entry> entries) throws IOException, WireException {
         checkEntries(entries);
         List<Want> wants = new ArrayList<>();
         List<Long> created = new ArrayList<>();
         List<IncomingFile> resumed = new ArrayList<>();
         for (Entry entry : entries) {
+            session.throwIfOver();
             Directory parent = directories.find(entry.parent);
             if (entry.kind == Entry.DIRECTORY) {
                 onDirectory(entry, parent);
@@ -187,6 +190,8 @@ final class Receiver {
                 wants.add(onFile(entry, parent, resumed));
             }
         }
+        // The last entry may have been left for the end of the session.
+        session.throwIfOver();
         if (!wants.isEmpty()) {
             session.post(Message.wants(wants));
         }
@@ -365,7 +370,7 @@ final class Receiver {
 
     /** Opens the part file and reports the blocks that an earlier run left. */
     private void openPart(IncomingFile incoming, Want want) throws IOException {
-        incoming.part = PartFile.open(incoming.target, incoming.entry);
+        incoming.part = PartFile.open(incoming.target, incoming.entry, session);
         BitSet left = new BitSet();
         for (long block : incoming.part.leftBlocks()) {
             left.set((int) block);
@@ -389,6 +394,7 @@ final class Receiver {
         long file = incoming.entry.id;
         try {
             for (long block : incoming.part.leftBlocks()) {
+                session.throwIfOver();
                 synchronized (this) {
                     if (incoming.isAbandoned || incoming.isUnchanged) {
                         return;
@@ -411,7 +417,7 @@ final class Receiver {
                 session.post(Message.acks(List.of(new Runs(file, List.of(new Run(block, 1))))));
             }
         } catch (IOException e) {
-            if (!incoming.isUnchanged) {
+            if (!incoming.isUnchanged && !session.isOver()) {
                 failFile(incoming, Metadata.failure("cannot read what an earlier run left", e));
             }
         }
@@ -421,7 +427,7 @@ final class Receiver {
     private Want compare(Want want, IncomingFile incoming) {
         byte[] hash;
         try {
-            hash = Metadata.hashFile(incoming.target);
+            hash = Metadata.hashFile(incoming.target, session);
         } catch (IOException e) {
             // Missing or unreadable: it will be replaced.
             return want;
@@ -467,7 +473,7 @@ final class Receiver {
         }
     }
 
-    private void onHoles(Runs holes) throws WireException {
+    private void onHoles(Runs holes) throws IOException, WireException {
         IncomingFile incoming = find(holes.file);
         if (incoming == null && isAbandoned(holes.file)) {
             return;
@@ -485,6 +491,7 @@ final class Receiver {
                     incoming.part.recordHoles(run.first, run.count);
                 }
             } catch (IOException e) {
+                session.throwIfOver();
                 failFile(incoming, Metadata.failure("cannot write", e));
             }
         }

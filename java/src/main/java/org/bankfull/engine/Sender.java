@@ -118,6 +118,11 @@ final class Sender {
         }
     }
 
+    /** Throws if the session has ended. */
+    void throwIfOver() throws IOException {
+        session.throwIfOver();
+    }
+
     /** Records that nothing more is announced in a directory. */
     synchronized void leaveDirectory(long id) {
         directories.leave(id);
@@ -384,7 +389,11 @@ final class Sender {
     }
 
     private void compare(OutgoingFile file, byte[] hash) {
-        if (!isSame(file, hash)) {
+        boolean isSame = isSame(file, hash);
+        if (session.isOver()) {
+            return;
+        }
+        if (!isSame) {
             schedule(file);
             return;
         }
@@ -420,7 +429,7 @@ final class Sender {
     /** True if a file has the content of the destination. */
     private boolean isSame(OutgoingFile file, byte[] hash) {
         try {
-            return Arrays.equals(Metadata.hashFile(file.path), hash)
+            return Arrays.equals(Metadata.hashFile(file.path, session), hash)
                 && Metadata.isUnchanged(file.path, file.entry);
         } catch (IOException e) {
             // Reported when it is sent.

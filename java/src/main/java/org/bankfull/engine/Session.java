@@ -40,7 +40,7 @@ import org.bankfull.wire.WireException;
  * receiver's threads wait for space in the outbox before they cause more messages (spec/wire.md,
  * section 6).
  */
-final class Session implements Closeable {
+final class Session implements Closeable, StopCheck {
     static final String SOFTWARE = "bankfull-java 0.1.0";
 
     private static final String RETRY_HINT =
@@ -600,9 +600,9 @@ final class Session implements Closeable {
         }
     }
 
-    /** Ends the session with a failure; only the first is recorded. */
+    /** Ends the session with its first failure, unless it is closing. */
     void fail(Throwable error) {
-        if (failure.compareAndSet(null, error)) {
+        if (!isClosing && failure.compareAndSet(null, error)) {
             closeQuietly(raw);
             inbox.discard();
             attaching.forEach(SetupDeadline::cancel);
@@ -618,6 +618,15 @@ final class Session implements Closeable {
         Throwable error = failure.get();
         if (error != null) {
             throw toIoException(error);
+        }
+    }
+
+    /** Throws if the session has ended, by a failure or not. */
+    @Override
+    public void throwIfOver() throws IOException {
+        throwIfFailed();
+        if (isClosing) {
+            throw new IOException("the session has ended");
         }
     }
 

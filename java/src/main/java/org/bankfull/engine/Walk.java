@@ -117,8 +117,12 @@ final class Walk {
         }
         List<Path> names = new ArrayList<>();
         try (DirectoryStream<Path> listing = Files.newDirectoryStream(pending.path)) {
-            listing.forEach(names::add);
+            for (Path path : listing) {
+                sender.throwIfOver();
+                names.add(path);
+            }
         } catch (IOException | DirectoryIteratorException e) {
+            sender.throwIfOver();
             IOException error = e instanceof IOException
                 ? (IOException) e
                 : ((DirectoryIteratorException) e).getCause();
@@ -129,6 +133,8 @@ final class Walk {
         Collections.sort(names);
         Deque<Pending> children = new ArrayDeque<>();
         for (Path path : names) {
+            // Before those that are not announced, too.
+            sender.throwIfOver();
             String name = path.getFileName().toString();
             if (!Metadata.isValidUtf8(path.getFileName())) {
                 sender.reportProblem(path, new Failure(Failure.USAGE,
