@@ -1,5 +1,6 @@
 //! Names of the part file and the journal beside a file that is being received.
 
+use super::fs_names::folded_case;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -34,8 +35,13 @@ impl PartNames {
 /// True if a name is that of a part file or journal.
 ///
 /// Such files are never copied: the destination would take them for the part file of another file.
+/// It may ignore case.
 pub(crate) fn is_part_name(name: &[u8]) -> bool {
-    let Some(rest) = name.strip_prefix(NAME_PREFIX.as_bytes()) else { return false };
+    if !name.starts_with(b".") {
+        return false;
+    }
+    let folded = folded_case(name);
+    let Some(rest) = folded.as_bytes().strip_prefix(NAME_PREFIX.as_bytes()) else { return false };
     let Some((hash, suffix)) = rest.split_at_checked(HASH_DIGITS) else { return false };
     hash.iter().all(u8::is_ascii_hexdigit)
         && [PART_SUFFIX, JOURNAL_SUFFIX, JOURNAL_TEMP_SUFFIX]
@@ -52,7 +58,9 @@ mod tests {
         let names = PartNames::of(OsStr::from_bytes(b"any \xff name"));
         for name in [&names.part, &names.journal, &names.journal_temp] {
             assert!(is_part_name(name.as_bytes()), "{name:?}");
+            assert!(is_part_name(&name.as_bytes().to_ascii_uppercase()), "{name:?}");
         }
+        assert!(is_part_name(".ban\u{212a}full-0123456789abcdef.part".as_bytes()));
         for name in [".bankfull-", ".bankfull-0123456789abcdef.parts", ".bankfull-x.part", "a"] {
             assert!(!is_part_name(name.as_bytes()), "{name}");
         }

@@ -2,6 +2,7 @@ package org.bankfull.wire;
 
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 
 /** File, directory or symlink as announced by the sender. */
@@ -112,9 +113,10 @@ public final class Entry {
         }
     }
 
-    /** True if a name is reserved for part files and journals. */
+    /** True if a name is reserved for part files and journals, in any case. */
     public static boolean isReservedName(String name) {
-        return name.matches("\\.bankfull-[0-9a-f]{16}\\.(part|journal|journal\\.new)");
+        String folded = name.toLowerCase(Locale.ROOT);
+        return folded.matches("\\.bankfull-[0-9a-f]{16}\\.(part|journal|journal\\.new)");
     }
 
     private static int indexOf(byte[] bytes, int wanted) {
