@@ -190,15 +190,17 @@ fn quiet_shows_only_errors() {
 }
 
 #[test]
-fn quiet_daemon_shows_its_address() {
+fn quiet_daemon_shows_its_address_and_warnings() {
     let here = Scratch::new();
     let mut serve = command();
     serve.args(["serve", "-q", "--listen", "127.0.0.1:0"]).arg(here.path());
     let daemon = Running::start(serve.arg("--state-dir").arg(here.join("state")));
-    wait_until("the message appears", || daemon.err().contains('\n'));
+    wait_until("the messages appear", || daemon.err().lines().count() == 2);
     let err = daemon.err();
-    let port = err.trim_end().rsplit_once(" on 127.0.0.1:").map(|(_, port)| port.parse::<u16>());
-    assert!(err.starts_with("serving ") && matches!(port, Some(Ok(1..))), "{err}");
+    let (first, second) = err.split_once('\n').unwrap();
+    let port = first.rsplit_once(" on 127.0.0.1:").map(|(_, port)| port.parse::<u16>());
+    assert!(first.starts_with("serving ") && matches!(port, Some(Ok(1..))), "{err}");
+    assert!(second.starts_with("warning: no token is set"), "{err}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 use super::super::harness::{
     Daemon, Done, Rng, Scratch, Tree, assert_same, cp, litter, run, snapshot,
 };
+use crate::command;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -77,12 +78,32 @@ impl Scene {
         command
     }
 
-    /// Runs a copy with one injection; it may end in any way but a panic.
-    fn inject(&self, is_local: bool, into: &Path, rng: &mut Rng) -> String {
+    /// Returns a command that pushes the tree to an agent with an injection.
+    fn push(&self, into: &Path, scratch: &Scratch, call: &str, injection: &str) -> Command {
+        let mut agent = command();
+        let traced = traced(agent.arg("agent"), call, injection);
+        let words = std::iter::once(traced.get_program()).chain(traced.get_args());
+        let words: Vec<_> = words.map(|word| format!("'{}'", word.display())).collect();
+        let ssh = scratch.join("ssh");
+        let asked = "for word; do [ \"$word\" != -G ] || exit; done";
+        fs::write(&ssh, format!("{asked}; exec {}", words.join(" "))).unwrap();
+        let mut push = cp();
+        push.args(["--timeout", "20", "--ssh-command", &format!("sh {}", ssh.display())]);
+        push.arg(&self.tree.path).arg(format!("127.0.0.1:{}", into.display()));
+        push
+    }
+
+    /// Runs a copy with one injection into its receiver; it may end in any way but a panic.
+    fn inject(&self, scratch: &Scratch, into: &Path, rng: &mut Rng) -> String {
         let (call, count) = CALLS[rng.below(CALLS.len() as u64) as usize];
         let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];
         let injection = format!("{fault}:when={}", 1 + rng.below(count));
-        let done = run(&mut traced(&self.copy(is_local, into), call, &injection));
+        let mut copy = match rng.below(4) {
+            0 => traced(&self.copy(true, into), call, &injection),
+            1 => self.push(into, scratch, call, &injection),
+            _ => traced(&self.copy(false, into), call, &injection),
+        };
+        let done = run(&mut copy);
         let injection = format!("{call}:{injection}");
         assert!(!done.err.contains("panicked"), "{injection}\n{}", done.err);
         match done.code {
@@ -97,10 +118,10 @@ impl Scene {
         let (mut rng, scratch) = (Rng::new(seed), Scratch::bulk());
         let into = scratch.dir("in");
         let is_local = rng.below(4) == 0;
-        let mut injected = vec![self.inject(is_local, &into, &mut rng)];
+        let mut injected = vec![self.inject(&scratch, &into, &mut rng)];
         check_names(&self.tree.path, &into.join("bulk"), &injected);
         if rng.below(2) == 0 {
-            injected.push(self.inject(is_local, &into, &mut rng));
+            injected.push(self.inject(&scratch, &into, &mut rng));
             check_names(&self.tree.path, &into.join("bulk"), &injected);
         }
         let done: Done = run(&mut self.copy(is_local, &into));
