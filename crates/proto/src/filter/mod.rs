@@ -9,11 +9,15 @@ mod rule;
 pub use pattern::Pattern;
 pub use rule::{MatchRule, MergeFile, RuleError, Side};
 
+use crate::limits::MAX_FILTER_RULES_BYTES;
 use rule::{Defaults, Parsed, Syntax, lines, parse};
 use std::sync::Arc;
 
 /// Files of rules within files of rules. (rsync's MAX_MERGE_DEPTH)
 const MAX_MERGE_DEPTH: usize = 32;
+
+/// Files of rules that are read in each directory. (chosen: far more than people name)
+const MAX_DIR_MERGES: usize = 64;
 
 /// Names that CVS ignores, and those of other version control. (rsync(1), --cvs-exclude)
 const CVS_NAMES: &[u8] = b"RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state \
@@ -63,6 +67,8 @@ struct DirMerge {
 struct DirRules {
     items: Vec<Item>,
     outer: Option<Arc<DirRules>>,
+    /// Size of the files of these rules and the outer ones.
+    bytes: usize,
 }
 
 /// Rules that are in force in a directory.
@@ -88,6 +94,8 @@ struct Parser<'p> {
     options: FilterOptions,
     /// Directory of the rules, relative to the root.
     base: &'p [u8],
+    /// Bytes of files that may still be read: a file may name itself, twice.
+    budget: usize,
 }
 
 /// Result of parsing a file.
@@ -121,6 +129,11 @@ impl Parser<'_> {
                 self.exclude_itself(list, &file)?;
                 // A file that is read already counts where it was named first.
                 if self.merges.iter().all(|merge| merge.file.name != file.name) {
+                    if self.merges.len() >= MAX_DIR_MERGES {
+                        let text =
+                            format!("more than {MAX_DIR_MERGES} files of rules per directory");
+                        return Err(RuleError::new(text));
+                    }
                     list.items.push(Item::DirMerge(self.merges.len()));
                     self.merges.push(DirMerge { file: Arc::new(file), rules: None });
                 }
@@ -178,6 +191,10 @@ impl Parser<'_> {
         (shown, how): (&str, (Syntax, &Defaults)),
         depth: usize,
     ) -> Result<(), RuleError> {
+        self.budget = self.budget.checked_sub(content.len()).ok_or_else(|| {
+            let limit = MAX_FILTER_RULES_BYTES >> 10;
+            RuleError::new(format!("the rules in force exceed {limit} KiB with the file {shown}"))
+        })?;
         for (number, rule) in lines(content, how.1) {
             let added = self.add(list, rule, how, depth);
             added.map_err(|e| e.from(&format!("{shown}:{number}")))?;
@@ -197,7 +214,8 @@ impl FilterScope {
         read: ReadFile<'_>,
     ) -> Result<Self, RuleError> {
         let (mut merges, mut list) = (Vec::new(), ParsedList::default());
-        let mut parser = Parser { read, merges: &mut merges, options, base: b"" };
+        let budget = MAX_FILTER_RULES_BYTES;
+        let mut parser = Parser { read, merges: &mut merges, options, base: b"", budget };
         let none = Defaults::default();
         for Given { kind, text } in given {
             match *kind {
@@ -251,10 +269,14 @@ impl FilterScope {
             let DirMerge { file, rules } = merges[at].clone();
             let mut outer = rules.filter(|_| file.is_inherited);
             let mut list = ParsedList::default();
+            let in_force = |merge: &DirMerge| merge.rules.as_ref().map_or(0, |rules| rules.bytes);
+            let before = merges.iter().map(in_force).sum();
+            let budget = MAX_FILTER_RULES_BYTES.saturating_sub(before);
+            let mut left = budget;
             if let Some(content) = read(&file.name).map_err(RuleError::new)? {
                 let options = FilterOptions::default();
-                let mut parser =
-                    Parser { read: &mut *read, merges: &mut merges, options, base: dir };
+                let merges = &mut merges;
+                let mut parser = Parser { read: &mut *read, merges, options, base: dir, budget };
                 let shown = String::from_utf8_lossy(&file.name);
                 let shown = match dir {
                     b"" => shown.into_owned(),
@@ -262,13 +284,18 @@ impl FilterScope {
                 };
                 let how = (shown.as_str(), (Syntax::Rule, &file.defaults));
                 parser.add_content(&mut list, &content, how, 0)?;
+                left = parser.budget;
             }
             if list.is_cleared {
                 outer = None;
             }
             merges[at].rules = match list.items.is_empty() {
                 true => outer,
-                false => Some(Arc::new(DirRules { items: list.items, outer })),
+                false => {
+                    let outer_bytes = outer.as_ref().map_or(0, |outer| outer.bytes);
+                    let bytes = outer_bytes + (budget - left);
+                    Some(Arc::new(DirRules { items: list.items, outer, bytes }))
+                }
             };
             at += 1;
         }
@@ -386,6 +413,28 @@ mod tests {
         assert!(scope.excludes(b"x", false, Side::Sender));
         assert!(scope.excludes(b"d/y", false, Side::Sender));
         assert!(!scope.excludes(b"home/me/x", false, Side::Sender));
+    }
+
+    #[test]
+    fn files_of_a_hostile_tree_take_bounded_memory() {
+        let scope = parse(&[": .rules"]).unwrap();
+        let many = (0..100).map(|number| format!(": file-{number}\n")).collect::<String>();
+        let large = "- a\n".repeat(MAX_FILTER_RULES_BYTES / 10);
+        for (content, text) in [
+            (". .rules\n. .rules\n", "nested too deep"),
+            (&*many, "more than 64 files of rules per directory"),
+            (&*large.repeat(3), "the rules in force exceed 512 KiB"),
+        ] {
+            let mut read =
+                |name: &[u8]| Ok((name == b".rules").then(|| content.as_bytes().to_vec()));
+            let error = scope.enter(b"dir", &mut read).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
+        // Beneath each other.
+        let mut read = |_: &[u8]| Ok(Some(large.as_bytes().to_vec()));
+        let inner = scope.enter(b"a", &mut read).and_then(|outer| outer.enter(b"a/b", &mut read));
+        let error = inner.unwrap().enter(b"a/b/c", &mut read).unwrap_err().to_string();
+        assert!(error.contains("the rules in force exceed"), "{error}");
     }
 
     #[test]

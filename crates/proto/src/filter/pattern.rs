@@ -1,31 +1,31 @@
 //! Patterns of filter rules: rsync's wildcards, in bytes.
 
-/// Part of a pattern with wildcards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
-    Byte(u8),
+/// Kind of a part of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Byte,
     /// `?`: any byte but a slash.
     AnyByte,
     /// `*`: any number of bytes but slashes.
     Star,
     /// `**`: any number of bytes.
     DoubleStar,
-    /// `[…]`: one of these bytes, as bits; never a slash.
-    Class(Box<[u64; 4]>),
+    /// `[…]`: a byte of a class, but never a slash.
+    Class,
     /// An unterminated class, which matches nothing.
     Nothing,
 }
 
-impl Token {
-    fn matches(&self, byte: u8) -> bool {
-        match self {
-            Self::Byte(own) => *own == byte,
-            Self::AnyByte => byte != b'/',
-            Self::Class(bits) => byte != b'/' && has_bit(bits, byte),
-            Self::Star | Self::DoubleStar | Self::Nothing => false,
-        }
-    }
+/// Part of a pattern; small, as a peer may send many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Token {
+    kind: Kind,
+    /// The byte, or the index of the class.
+    value: u16,
 }
+
+/// Bytes of a class, as bits.
+type Class = [u64; 4];
 
 /// Part of a path that a pattern is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,7 @@ enum Reach {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     tokens: Vec<Token>,
+    classes: Vec<Class>,
     reach: Reach,
     /// Directory that the pattern is relative to, with a slash at its end.
     base: Vec<u8>,
@@ -77,8 +78,10 @@ impl Pattern {
         if !base.is_empty() {
             base.push(b'/');
         }
+        let (tokens, classes) = if is_wild { tokens(body) } else { (bytes(body), Vec::new()) };
         Self {
-            tokens: if is_wild { tokens(body) } else { bytes(body) },
+            tokens,
+            classes,
             reach,
             base,
             is_dir_only,
@@ -100,14 +103,66 @@ impl Pattern {
         }
         let Some(path) = path.strip_prefix(self.base.as_slice()) else { return false };
         let name = |path: &[u8]| match is_dir && self.matches_dir_itself {
-            true => matches(&self.tokens, &[path, b"/"].concat()),
-            false => matches(&self.tokens, path),
+            true => self.matches_text(&[path, b"/"].concat()),
+            false => self.matches_text(path),
         };
         match self.reach {
             Reach::Whole if self.begins_with_double_star => name(&[b"/", path].concat()),
             Reach::Whole => name(path),
             Reach::Last(components) => last_components(path, components).is_some_and(name),
             Reach::AnyEnd => ends(path).any(name),
+        }
+    }
+
+    /// True if the tokens match a whole text.
+    ///
+    /// After a mismatch only the last star of each kind needs to take more: an earlier one leaves
+    /// less.
+    fn matches_text(&self, text: &[u8]) -> bool {
+        let (mut token, mut at) = (0, 0);
+        // Tokens after the last star, and the text that it ends before.
+        let (mut star, mut double_star) = (None, None);
+        loop {
+            match self.tokens.get(token) {
+                Some(Token { kind: Kind::Star, .. }) => {
+                    token += 1;
+                    star = Some((token, at));
+                    continue;
+                }
+                Some(Token { kind: Kind::DoubleStar, .. }) => {
+                    token += 1;
+                    (star, double_star) = (None, Some((token, at)));
+                    continue;
+                }
+                Some(&single) if text.get(at).is_some_and(|byte| self.takes(single, *byte)) => {
+                    (token, at) = (token + 1, at + 1);
+                    continue;
+                }
+                None if at == text.len() => return true,
+                _ => {}
+            }
+            let takes_more = |end: &(usize, usize)| text.get(end.1).is_some();
+            if let Some((after, end)) = star.filter(|end| takes_more(end) && text[end.1] != b'/') {
+                (token, at) = (after, end + 1);
+                star = Some((token, at));
+            } else if let Some((after, end)) = double_star.filter(takes_more) {
+                (token, at) = (after, end + 1);
+                (star, double_star) = (None, Some((token, at)));
+            } else {
+                return false;
+            }
+        }
+    }
+
+    fn takes(&self, token: Token, byte: u8) -> bool {
+        match token.kind {
+            Kind::Byte => token.value == u16::from(byte),
+            Kind::AnyByte => byte != b'/',
+            Kind::Class => {
+                let class = self.classes.get(usize::from(token.value));
+                byte != b'/' && class.is_some_and(|bits| has_bit(bits, byte))
+            }
+            Kind::Star | Kind::DoubleStar | Kind::Nothing => false,
         }
     }
 }
@@ -126,83 +181,51 @@ fn ends(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(0).chain(starts).map(|start| &path[start..])
 }
 
-/// True if the tokens match a whole text.
-///
-/// After a mismatch only the last star of each kind needs to take more: an earlier one leaves less.
-fn matches(tokens: &[Token], text: &[u8]) -> bool {
-    let (mut token, mut at) = (0, 0);
-    // Tokens after the last star, and the text that it ends before.
-    let (mut star, mut double_star) = (None, None);
-    loop {
-        match tokens.get(token) {
-            Some(Token::Star) => {
-                token += 1;
-                star = Some((token, at));
-                continue;
-            }
-            Some(Token::DoubleStar) => {
-                token += 1;
-                (star, double_star) = (None, Some((token, at)));
-                continue;
-            }
-            Some(single) if text.get(at).is_some_and(|byte| single.matches(*byte)) => {
-                (token, at) = (token + 1, at + 1);
-                continue;
-            }
-            None if at == text.len() => return true,
-            _ => {}
-        }
-        let takes_more = |end: &(usize, usize)| text.get(end.1).is_some();
-        if let Some((after, end)) = star.filter(|end| takes_more(end) && text[end.1] != b'/') {
-            (token, at) = (after, end + 1);
-            star = Some((token, at));
-        } else if let Some((after, end)) = double_star.filter(takes_more) {
-            (token, at) = (after, end + 1);
-            (star, double_star) = (None, Some((token, at)));
-        } else {
-            return false;
-        }
-    }
-}
-
 /// Returns the tokens of a pattern without wildcards: each byte stands for itself.
 fn bytes(text: &[u8]) -> Vec<Token> {
-    text.iter().map(|byte| Token::Byte(*byte)).collect()
+    text.iter().map(|byte| Token { kind: Kind::Byte, value: u16::from(*byte) }).collect()
 }
 
-/// Returns the tokens of a pattern with wildcards; a backslash takes the next byte literally.
-fn tokens(mut text: &[u8]) -> Vec<Token> {
-    let mut tokens = Vec::new();
+/// Returns the tokens of a pattern with wildcards, and its classes.
+///
+/// A backslash takes the next byte literally.
+fn tokens(mut text: &[u8]) -> (Vec<Token>, Vec<Class>) {
+    let (mut tokens, mut classes) = (Vec::new(), Vec::new());
     while let Some((&first, rest)) = text.split_first() {
         text = rest;
-        tokens.push(match first {
-            b'?' => Token::AnyByte,
+        let mut value = u16::from(first);
+        let kind = match first {
+            b'?' => Kind::AnyByte,
             b'*' => {
                 let more = text.iter().take_while(|byte| **byte == b'*').count();
                 text = &text[more..];
-                if more == 0 { Token::Star } else { Token::DoubleStar }
+                if more == 0 { Kind::Star } else { Kind::DoubleStar }
             }
-            b'[' => match class(text) {
-                Some((class, rest)) => {
+            b'[' => match (class(text), u16::try_from(classes.len())) {
+                (Some((class, rest)), Ok(index)) => {
                     text = rest;
-                    class
+                    value = index;
+                    classes.push(class);
+                    Kind::Class
                 }
-                None => Token::Nothing,
+                _ => Kind::Nothing,
             },
             b'\\' if !text.is_empty() => {
                 text = &text[1..];
-                Token::Byte(rest[0])
+                value = u16::from(rest[0]);
+                Kind::Byte
             }
-            byte => Token::Byte(byte),
-        });
+            _ => Kind::Byte,
+        };
+        tokens.push(Token { kind, value });
     }
-    tokens
+    (tokens, classes)
 }
 
 /// Parses a class after its bracket; returns it with the text behind it.
 ///
 /// `None` if it has no end.
-fn class(text: &[u8]) -> Option<(Token, &[u8])> {
+fn class(text: &[u8]) -> Option<(Class, &[u8])> {
     let is_negated = matches!(text.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_negated);
     let mut bits = [0; 4];
@@ -243,7 +266,7 @@ fn class(text: &[u8]) -> Option<(Token, &[u8])> {
     if is_negated {
         bits.iter_mut().for_each(|word| *word = !*word);
     }
-    Some((Token::Class(Box::new(bits)), &text[at + 1..]))
+    Some((bits, &text[at + 1..]))
 }
 
 /// Returns the name in `[:name:]` at the beginning of a text, and their length.
@@ -281,13 +304,13 @@ fn is_of_class(name: &[u8], byte: u8) -> bool {
     }
 }
 
-fn set_bits(bits: &mut [u64; 4], is_set: impl Fn(u8) -> bool) {
+fn set_bits(bits: &mut Class, is_set: impl Fn(u8) -> bool) {
     for byte in (0..=u8::MAX).filter(|byte| is_set(*byte)) {
         bits[usize::from(byte >> 6)] |= 1 << (byte & 63);
     }
 }
 
-fn has_bit(bits: &[u64; 4], byte: u8) -> bool {
+fn has_bit(bits: &Class, byte: u8) -> bool {
     bits[usize::from(byte >> 6)] & (1 << (byte & 63)) != 0
 }
 

@@ -2,13 +2,14 @@
 
 use crate::base::error::{Error, ErrorKind, os_message};
 use bankfull_proto::filter::{FilterScope, Side};
+use bankfull_proto::limits::MAX_FILTER_RULES_BYTES;
 use bankfull_sys::Dir;
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
-/// Maximum size of a file of rules in the tree. (chosen: far more than people write)
-const MAX_RULES_BYTES: u64 = 1 << 20;
+/// Maximum size of a file of rules in the tree: that of all rules in force.
+const MAX_RULES_BYTES: u64 = MAX_FILTER_RULES_BYTES as u64;
 
 /// Rules that are in force in a directory.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +71,7 @@ fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let read = file.take(MAX_RULES_BYTES + 1).read_to_end(&mut content);
     read.map_err(|e| failed(&e))?;
     match content.len() as u64 > MAX_RULES_BYTES {
-        true => Err(format!("the file of rules {shown} exceeds 1 MiB")),
+        true => Err(format!("the file of rules {shown} exceeds {} KiB", MAX_RULES_BYTES >> 10)),
         false => Ok(Some(content)),
     }
 }

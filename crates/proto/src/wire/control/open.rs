@@ -2,7 +2,8 @@
 
 use crate::error::WireError;
 use crate::limits::{
-    MAX_FILTER_RULES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
+    MAX_FILTER_RULES, MAX_FILTER_RULES_BYTES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES,
+    MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
 };
 use crate::wire::bounds::{at_most, check_congestion, check_name};
 use minicbor::{Decode, Encode};
@@ -183,6 +184,8 @@ impl Open {
         for rule in filters {
             at_most("a filter rule", rule.0.len(), MAX_PATH_BYTES)?;
         }
+        let bytes = filters.iter().map(|rule| rule.0.len()).sum();
+        at_most("all filter rules", bytes, MAX_FILTER_RULES_BYTES)?;
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         let method = self.io_method.as_deref().unwrap_or_default();
         at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;
