@@ -82,6 +82,26 @@ pub const MAX_FILTER_RULES: usize = 8192;
 /// Maximum size of all filter rules of a transfer in bytes. (chosen: half of a control frame)
 pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
 
+/// Longest name of an extended attribute in bytes. (linux/limits.h, `XATTR_NAME_MAX`)
+pub const MAX_XATTR_NAME_BYTES: usize = 255;
+
+/// Maximum size of an entry's extended attributes in bytes. (chosen: one of the largest size that
+/// Linux has, `XATTR_SIZE_MAX`, beside others)
+pub const MAX_XATTRS_BYTES: usize = 128 << 10;
+
+/// Extended attributes in bytes that count as another outstanding entry. (chosen: about the size
+/// of an entry)
+pub const XATTR_BYTES_PER_ENTRY: usize = 1 << 10;
+
+/// Longest name of a user or group in bytes. (useradd(8) allows 256)
+pub const MAX_ACCOUNT_NAME_BYTES: usize = 256;
+
+/// Maximum number of accounts in a message. (chosen: with names of full length, half a frame)
+pub const MAX_OWNER_NAMES: usize = 1024;
+
+/// Maximum number of accounts in a transfer. (chosen: more than a large institution has)
+pub const MAX_ACCOUNTS: usize = 1 << 17;
+
 /// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
 pub const MAX_IO_METHOD_NAME_BYTES: usize = 20;
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct OpenDirs {
     dirs: HashMap<u64, OpenDir>,
-    /// Number of those that the walk has left.
+    /// Number of those that the walk has left, with their weights.
     left: usize,
     /// Completed directories that the receiver does not know of yet.
     completed: Vec<u64>,
@@ -19,20 +19,24 @@ struct OpenDir {
     /// Outstanding files and symlinks in it, and open subdirectories.
     outstanding: u64,
     is_walked: bool,
+    /// Entries that it counts as, beyond one.
+    weight: usize,
 }
 
 impl OpenDirs {
     /// Records a directory that the walk enters.
-    pub(crate) fn enter(&mut self, id: u64, parent: u64) {
+    ///
+    /// It counts as `weight` entries beyond one.
+    pub(crate) fn enter(&mut self, id: u64, parent: u64, weight: usize) {
         self.add_entry(parent);
-        self.dirs.insert(id, OpenDir { parent, outstanding: 0, is_walked: true });
+        self.dirs.insert(id, OpenDir { parent, outstanding: 0, is_walked: true, weight });
     }
 
     /// Records that the walk has left a directory.
     pub(crate) fn leave(&mut self, id: u64) {
         if let Some(dir) = self.dirs.get_mut(&id).filter(|dir| dir.is_walked) {
             dir.is_walked = false;
-            self.left += 1;
+            self.left += 1 + dir.weight;
             self.complete_from(id);
         }
     }
@@ -59,9 +63,9 @@ impl OpenDirs {
             if dir.is_walked || dir.outstanding > 0 {
                 return;
             }
-            let parent = dir.parent;
+            let (parent, weight) = (dir.parent, dir.weight);
             self.dirs.remove(&at);
-            self.left -= 1;
+            self.left -= 1 + weight;
             self.completed.push(at);
             if let Some(parent) = self.dirs.get_mut(&parent) {
                 parent.outstanding = parent.outstanding.saturating_sub(1);
@@ -70,7 +74,8 @@ impl OpenDirs {
         }
     }
 
-    /// Returns the number of directories that the walk has left and that are not completed.
+    /// Returns the number of directories that the walk has left and that are not completed, with
+    /// their weights.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
@@ -94,8 +99,8 @@ mod tests {
     #[test]
     fn directory_waits_for_the_walk_and_its_files() {
         let mut dirs = OpenDirs::default();
-        dirs.enter(1, 0);
-        dirs.enter(2, 1);
+        dirs.enter(1, 0, 0);
+        dirs.enter(2, 1, 0);
         dirs.add_entry(2);
         dirs.leave(2);
         assert_eq!((dirs.left(), dirs.completed()), (1, 0));
@@ -115,7 +120,7 @@ mod tests {
             let mut parents = HashMap::from([(1, 0)]);
             let (mut stack, mut files, mut next) = (vec![1], Vec::new(), 2);
             let mut completed = Vec::new();
-            dirs.enter(1, 0);
+            dirs.enter(1, 0, 0);
             let mut check = |dirs: &mut OpenDirs, files: &[u64], stack: &[u64],
                              parents: &HashMap<u64, u64>| {
                 for id in dirs.take_completed() {
@@ -130,7 +135,7 @@ mod tests {
             for (what, which) in steps {
                 match (what, stack.last().copied()) {
                     (0, Some(parent)) => {
-                        dirs.enter(next, parent);
+                        dirs.enter(next, parent, 0);
                         parents.insert(next, parent);
                         stack.push(next);
                         next += 1;

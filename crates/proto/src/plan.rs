@@ -79,7 +79,7 @@ pub fn plan_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) -
             return Plan::Refuse(in_the_way(entry, "a directory", Cause::IsADirectory));
         }
         // Never replace a device: the user meant the device, not a file in its place.
-        None => {
+        None | Some(EntryKind::HardLink | EntryKind::Special) => {
             let what = "a device, FIFO or socket";
             return Plan::Refuse(in_the_way(entry, what, Cause::Usage));
         }
@@ -196,6 +196,7 @@ mod tests {
             block_bytes: 0,
             sparse: false,
             target: Vec::new(),
+            extra: None,
         }
     }
 

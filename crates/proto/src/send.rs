@@ -48,6 +48,8 @@ struct File {
     /// True if the receiver accepts an early file digest.
     accepts_early_digest: bool,
     early_digest_sent: bool,
+    /// Entries that it counts as, beyond one.
+    weight: usize,
 }
 
 impl File {
@@ -59,8 +61,11 @@ impl File {
 
 #[derive(Debug)]
 enum Body {
-    Symlink,
-    Packed { size: u64 },
+    /// No content: a symlink, a hard link or a special file.
+    None,
+    Packed {
+        size: u64,
+    },
     Blocks(Box<Blocks>),
 }
 
@@ -92,6 +97,8 @@ pub struct SendLedger {
     compare: VecDeque<(u64, FileHash)>,
     /// Assigned and unacknowledged blocks, with their stream. A packed file counts as block 0.
     in_flight: HashMap<(u64, u64), u32>,
+    /// Sum of the weights of all files.
+    extra_weight: usize,
     all_announced: bool,
 }
 
@@ -109,10 +116,10 @@ impl SendLedger {
     pub fn announce(&mut self, entry: &Entry) -> Result<(), WireError> {
         let body = match (entry.kind, entry.block_bytes) {
             (EntryKind::Dir, _) => {
-                self.dirs.enter(entry.id, entry.parent);
+                self.dirs.enter(entry.id, entry.parent, entry.extra_weight());
                 return Ok(());
             }
-            (EntryKind::Symlink, _) => Body::Symlink,
+            (EntryKind::Symlink | EntryKind::HardLink | EntryKind::Special, _) => Body::None,
             (EntryKind::File, 0) => Body::Packed { size: entry.size },
             (EntryKind::File, block_bytes) => {
                 let layout = Layout::new(entry.size, block_bytes)?;
@@ -135,7 +142,9 @@ impl SendLedger {
             nacks: HashMap::new(),
             accepts_early_digest: false,
             early_digest_sent: false,
+            weight: entry.extra_weight(),
         };
+        self.extra_weight += file.weight;
         self.files.insert(entry.id, file);
         self.dirs.add_entry(entry.parent);
         Ok(())
@@ -171,10 +180,10 @@ impl SendLedger {
         self.all_announced && self.files.is_empty()
     }
 
-    /// Returns the number of outstanding files and symlinks.
+    /// Returns the number of outstanding files, symlinks and other entries, with their weights.
     #[must_use]
     pub fn outstanding_files(&self) -> usize {
-        self.files.len()
+        self.files.len() + self.extra_weight
     }
 
     /// Returns the number of directories that the walk has left and that are not completed.
@@ -257,7 +266,7 @@ impl SendLedger {
         let Some(file) = self.files.get_mut(&id) else { return NextStep::Nothing };
         file.state = State::Sending;
         match &file.body {
-            Body::Symlink => NextStep::Nothing,
+            Body::None => NextStep::Nothing,
             Body::Packed { .. } => {
                 self.packed_files.push_back(id);
                 NextStep::Work
@@ -498,7 +507,7 @@ impl SendLedger {
     pub fn on_finished(&mut self, id: u64) -> Result<NextStep, WireError> {
         let Some(file) = self.files.get(&id) else { return Ok(NextStep::Nothing) };
         let may_finish = match file.body {
-            Body::Symlink => true,
+            Body::None => true,
             Body::Packed { .. } => file.state == State::Sending,
             Body::Blocks(_) => file.state == State::Acknowledged || file.has_early_digest(),
         };
@@ -512,6 +521,7 @@ impl SendLedger {
     /// Removes a file that either side gave up.
     pub fn drop_file(&mut self, id: u64) {
         if let Some(file) = self.files.remove(&id) {
+            self.extra_weight -= file.weight;
             self.dirs.remove_entry(file.parent);
             match file.body {
                 Body::Blocks(_) if file.state == State::Announced => {}
@@ -581,7 +591,7 @@ impl SendLedger {
                     self.block_files.push_front(id);
                 }
             }
-            Body::Symlink => {}
+            Body::None => {}
         }
     }
 

@@ -70,7 +70,7 @@ impl Announced {
         match entry.kind {
             EntryKind::Dir => drop(self.dirs.insert(entry.id, depth + 1)),
             EntryKind::File => self.outstanding_files += 1,
-            EntryKind::Symlink => {}
+            EntryKind::Symlink | EntryKind::HardLink | EntryKind::Special => {}
         }
         Ok(())
     }
@@ -156,6 +156,7 @@ impl Guard {
             Message::EarlyFileDigest(_)
             | Message::Problem(_)
             | Message::Holes(_)
+            | Message::Accounts(_)
             | Message::StreamLost(_) => Ok(()),
             Message::EntriesEnd(_) if !announced.ended => {
                 announced.ended = true;
@@ -219,6 +220,7 @@ mod tests {
             block_bytes: 0,
             sparse: false,
             target: Vec::new(),
+            extra: None,
         }
     }
 

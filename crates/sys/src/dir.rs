@@ -17,10 +17,11 @@ use std::path::Path;
 
 use crate::shortage::retry_opening;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Gid, Uid};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::beneath::{self, entry_name, open_child};
-use crate::stat::{FileKind, MODE_BITS, Stat, Timestamp, stat_file};
+use crate::stat::{FileKind, MODE_BITS, SpecialFile, Stat, Timestamp, stat_file};
 
 /// Flag of a directory that ignores case. (linux/fs.h)
 const FS_CASEFOLD_FL: u32 = 0x4000_0000;
@@ -266,6 +267,80 @@ impl Dir {
         Ok(rustix::fs::utimensat(self, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
+    /// Sets the access time of the entry `name`, also of a symbolic link itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Dir::set_mtime`].
+    pub fn set_atime(&self, name: &OsStr, atime: Timestamp) -> io::Result<()> {
+        let (name, times) = (entry_name(name)?, atime.as_atime_only()?);
+        Ok(rustix::fs::utimensat(self, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Sets owner and group of the entry `name`, also of a symbolic link itself; `None` keeps one.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` unless the process may give the entry away.
+    pub fn set_owner(
+        &self,
+        name: &OsStr,
+        owner: Option<u32>,
+        group: Option<u32>,
+    ) -> io::Result<()> {
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        Ok(rustix::fs::chownat(self, entry_name(name)?, owner, group, flags)?)
+    }
+
+    /// Sets the low twelve mode bits of the special file `name`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for anything else, `NotFound` if there is none, or no `/proc`.
+    pub fn set_special_mode(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+        let fd = open_child(self, name, OFlags::PATH, Mode::empty())?;
+        if stat_file(&fd)?.special.is_none() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a special file"));
+        }
+        Ok(rustix::fs::chmod(path_of(&fd), mode_bits(mode))?)
+    }
+
+    /// Creates the special file `name` with `mode` less the umask.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `PermissionDenied` for a device, unless the process may create it.
+    pub fn make_special(&self, name: &OsStr, special: SpecialFile, mode: u32) -> io::Result<()> {
+        let (file_type, device) = special.to_raw();
+        Ok(rustix::fs::mknodat(self, entry_name(name)?, file_type, mode_bits(mode), device)?)
+    }
+
+    /// Creates the hard link `name` to the entry `old_name` of `old_dir`, not following a link.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `CrossesDevices` if the two are on different file systems.
+    pub fn link(&self, name: &OsStr, old_dir: &Self, old_name: &OsStr) -> io::Result<()> {
+        let (old_name, name) = (entry_name(old_name)?, entry_name(name)?);
+        Ok(rustix::fs::linkat(old_dir, old_name, self, name, AtFlags::empty())?)
+    }
+
+    /// Opens the regular file `name` so that reading leaves its access time as it is, if possible.
+    ///
+    /// Only its owner and privileged processes may.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Dir::open_file`].
+    pub fn open_file_noatime(&self, name: &OsStr) -> io::Result<File> {
+        let flags = PROBE_FLAGS | OFlags::RDONLY | OFlags::NOATIME;
+        match require_regular(open_child(self, name, flags, Mode::empty())) {
+            Err(e) if e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => self.open_file(name),
+            opened => opened,
+        }
+    }
+
     /// Adds mode bits to the file or directory that is the entry `name`.
     ///
     /// It need not be readable. Returns false if another user owns it, or it is of another type.
@@ -283,8 +358,7 @@ impl Dir {
         }
         // The file behind the descriptor, whatever its name refers to meanwhile. (proc_pid_fd(5):
         // fchmod(2) refuses such descriptors)
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        rustix::fs::chmod(path, mode_bits(stat.mode | bits))?;
+        rustix::fs::chmod(path_of(&fd), mode_bits(stat.mode | bits))?;
         Ok(true)
     }
 
@@ -408,6 +482,11 @@ fn require_regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
 
 fn not_regular_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+/// Path of an open file, also of one that was opened for its path alone.
+fn path_of(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
 fn mode_bits(mode: u32) -> Mode {

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Gid, Mode, SeekFrom, Uid};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::stat::{MODE_BITS, Timestamp, stat_file};
@@ -36,6 +36,24 @@ pub fn set_mode(f: impl AsFd, mode: u32) -> io::Result<()> {
 /// file.
 pub fn set_mtime(f: impl AsFd, mtime: Timestamp) -> io::Result<()> {
     Ok(rustix::fs::futimens(f, &mtime.as_mtime_only()?)?)
+}
+
+/// Sets the access time; the modification time does not change.
+///
+/// # Errors
+///
+/// As for [`set_mtime`].
+pub fn set_atime(f: impl AsFd, atime: Timestamp) -> io::Result<()> {
+    Ok(rustix::fs::futimens(f, &atime.as_atime_only()?)?)
+}
+
+/// Sets the owner and the group; `None` keeps one. The kernel may clear set-id bits.
+///
+/// # Errors
+///
+/// `PermissionDenied` unless the process may give the file away.
+pub fn set_owner(f: impl AsFd, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+    Ok(rustix::fs::fchown(f, owner.map(Uid::from_raw), group.map(Gid::from_raw))?)
 }
 
 /// Sets the modification time of an open file together with its unchanged access time.

@@ -40,6 +40,7 @@ pub mod uring;
 #[cfg(not(feature = "io-uring"))]
 #[path = "uring_stub.rs"]
 pub mod uring;
+pub mod xattr;
 
 pub use alloc::{RetryingAllocator, use_few_arenas};
 pub use datagram::{
@@ -51,7 +52,8 @@ pub use direct::{DirectAlign, cached_bytes, open_direct};
 pub use disk::is_rotational;
 pub use file::{
     advise_dont_need, advise_sequential, advise_will_need, copy_range, data_extent, punch_hole,
-    reflink, reserve, set_mode, set_mtime, set_mtime_with_atime, sync_all, sync_data, try_lock,
+    reflink, reserve, set_atime, set_mode, set_mtime, set_mtime_with_atime, set_owner, sync_all,
+    sync_data, try_lock,
 };
 pub use host::{
     PIPE_BUF, boot_id, effective_uid, exit_now, host_name, kernel_version, max_open_files,
@@ -74,5 +76,6 @@ pub use socket::{
     send_file, send_queue_bytes, send_zerocopy, set_congestion_control, set_notsent_lowat,
     set_pacing, set_user_timeout, set_window_clamp, tcp_info,
 };
-pub use stat::{FileKind, Stat, Timestamp, stat_file};
+pub use stat::{FileKind, SpecialFile, Stat, Timestamp, stat_file};
 pub use uring::ReadRing;
+pub use xattr::{XattrTarget, is_xattr_unsupported};

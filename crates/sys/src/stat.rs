@@ -16,6 +16,9 @@ pub(crate) const MODE_BITS: u32 = 0o7777;
 /// Unit of `st_blocks`, independent of the filesystem's block size.
 const STAT_BLOCK_BYTES: u64 = 512;
 
+/// Time that stays as it is.
+const KEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+
 /// Type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
@@ -48,6 +51,46 @@ impl FileKind {
     }
 }
 
+/// Special file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpecialFile {
+    /// Named pipe.
+    Fifo,
+    /// Unix socket.
+    Socket,
+    /// Character device with its major and minor number.
+    CharDevice(u32, u32),
+    /// Block device with its major and minor number.
+    BlockDevice(u32, u32),
+}
+
+impl SpecialFile {
+    fn from_raw(raw: &rustix::fs::Stat) -> Option<Self> {
+        let (major, minor) = (rustix::fs::major(raw.st_rdev), rustix::fs::minor(raw.st_rdev));
+        match FileType::from_raw_mode(raw.st_mode) {
+            FileType::Fifo => Some(Self::Fifo),
+            FileType::Socket => Some(Self::Socket),
+            FileType::CharacterDevice => Some(Self::CharDevice(major, minor)),
+            FileType::BlockDevice => Some(Self::BlockDevice(major, minor)),
+            _ => None,
+        }
+    }
+
+    /// Returns the type and the device number for mknod(2).
+    pub(crate) fn to_raw(self) -> (FileType, u64) {
+        match self {
+            Self::Fifo => (FileType::Fifo, 0),
+            Self::Socket => (FileType::Socket, 0),
+            Self::CharDevice(major, minor) => {
+                (FileType::CharacterDevice, rustix::fs::makedev(major, minor))
+            }
+            Self::BlockDevice(major, minor) => {
+                (FileType::BlockDevice, rustix::fs::makedev(major, minor))
+            }
+        }
+    }
+}
+
 /// Time of a filesystem: seconds since 1970-01-01 UTC (negative before), and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
@@ -62,16 +105,22 @@ impl Timestamp {
     ///
     /// Rejects nanoseconds out of range: some such values mean "now" and "keep" to the kernel.
     pub(crate) fn as_mtime_only(self) -> io::Result<Timestamps> {
+        Ok(Timestamps { last_access: KEEP, last_modification: self.to_raw()? })
+    }
+
+    /// Returns a pair of times that sets the access time and keeps the modification time.
+    pub(crate) fn as_atime_only(self) -> io::Result<Timestamps> {
+        Ok(Timestamps { last_access: self.to_raw()?, last_modification: KEEP })
+    }
+
+    fn to_raw(self) -> io::Result<Timespec> {
         if self.nanos >= NANOS_PER_SEC {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "timestamp with a nanosecond part of a second or more",
             ));
         }
-        Ok(Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec { tv_sec: self.secs, tv_nsec: self.nanos.into() },
-        })
+        Ok(Timespec { tv_sec: self.secs, tv_nsec: self.nanos.into() })
     }
 }
 
@@ -80,12 +129,16 @@ impl Timestamp {
 pub struct Stat {
     /// File type.
     pub kind: FileKind,
+    /// Special file, if it is one.
+    pub special: Option<SpecialFile>,
     /// Low twelve mode bits: permissions, set-user-ID, set-group-ID, sticky.
     pub mode: u32,
     /// Length in bytes (of the target path, for a symbolic link).
     pub size: u64,
     /// Allocated bytes; less than `size` for a sparse file.
     pub allocated: u64,
+    /// Time of the last read, as far as the mount records it.
+    pub atime: Timestamp,
     /// Time of the last change of the content.
     pub mtime: Timestamp,
     /// Time of the last change of the content or the inode.
@@ -106,9 +159,11 @@ impl Stat {
     pub(crate) fn from_raw(raw: &rustix::fs::Stat) -> Self {
         Self {
             kind: FileKind::from_file_type(FileType::from_raw_mode(raw.st_mode)),
+            special: SpecialFile::from_raw(raw),
             mode: raw.st_mode & MODE_BITS,
             size: unsigned(raw.st_size),
             allocated: unsigned(raw.st_blocks).saturating_mul(STAT_BLOCK_BYTES),
+            atime: timestamp(raw.st_atime, raw.st_atime_nsec),
             mtime: timestamp(raw.st_mtime, raw.st_mtime_nsec),
             ctime: timestamp(raw.st_ctime, raw.st_ctime_nsec),
             ino: widen(raw.st_ino),

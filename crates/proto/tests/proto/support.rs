@@ -24,6 +24,7 @@ pub(crate) fn packed(id: u64, size: u64) -> Entry {
         block_bytes: 0,
         sparse: false,
         target: Vec::new(),
+        extra: None,
     }
 }
 

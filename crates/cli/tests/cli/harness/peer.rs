@@ -400,6 +400,7 @@ pub(crate) fn entry(id: u64, name: &[u8], size: u64) -> Entry {
         block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
         sparse: false,
         target: Vec::new(),
+        extra: None,
     }
 }
 

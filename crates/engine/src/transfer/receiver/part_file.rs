@@ -777,6 +777,7 @@ mod tests {
                 block_bytes: self.layout.block_bytes(),
                 sparse: true,
                 target: Vec::new(),
+                extra: None,
             }
         }
 

@@ -244,6 +244,7 @@ pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> 
         block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
         sparse: in_blocks && stat.allocated < size,
         target: Vec::new(),
+        extra: None,
     })
 }
 

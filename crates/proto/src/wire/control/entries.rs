@@ -1,9 +1,10 @@
 //! Announced tree: [`Entry`], [`Totals`], and [`Problem`] for parts that were left out.
 
+use super::metadata::{ExtraMetadata, Xattr};
 use super::open::PathBytes;
 use crate::blocks::Layout;
 use crate::error::WireError;
-use crate::limits::{MAX_PACKED_FILE_BYTES, MAX_PATH_BYTES};
+use crate::limits::{MAX_PACKED_FILE_BYTES, MAX_PATH_BYTES, XATTR_BYTES_PER_ENTRY};
 use crate::wire::bounds::{at_most, check_name, printable};
 use crate::wire::failure::Failure;
 use minicbor::{Decode, Encode};
@@ -21,9 +22,15 @@ pub enum EntryKind {
     /// Symbolic link, copied as a link.
     #[n(2)]
     Symlink,
+    /// Another name of an entry that was announced before.
+    #[n(3)]
+    HardLink,
+    /// FIFO, socket or device.
+    #[n(4)]
+    Special,
 }
 
-/// File, directory or symlink of the tree. A directory precedes its contents.
+/// Entry of the tree. A directory precedes its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Entry {
@@ -71,6 +78,9 @@ pub struct Entry {
     #[n(13)]
     #[cbor(with = "minicbor::bytes")]
     pub target: Vec<u8>,
+    /// Further metadata.
+    #[n(14)]
+    pub extra: Option<Box<ExtraMetadata>>,
 }
 
 /// Totals of the walk.
@@ -107,6 +117,25 @@ pub struct Problem {
 }
 
 impl Entry {
+    /// Returns the extended attributes and access control lists.
+    #[must_use]
+    pub fn xattrs(&self) -> &[Xattr] {
+        self.extra.as_deref().map_or(&[], ExtraMetadata::xattrs)
+    }
+
+    /// Returns the number of the inode, if it has several names.
+    #[must_use]
+    pub fn link_group(&self) -> Option<u64> {
+        self.extra.as_deref()?.link_group
+    }
+
+    /// Returns the outstanding entries, beyond one, that this one counts as.
+    #[must_use]
+    pub fn extra_weight(&self) -> usize {
+        let bytes = self.extra.as_deref().map_or(0, ExtraMetadata::xattr_bytes);
+        bytes / XATTR_BYTES_PER_ENTRY
+    }
+
     pub(super) fn check(&self) -> Result<(), WireError> {
         let is_root = self.parent == 0 && self.kind == EntryKind::Dir && self.name.is_empty();
         if !is_root {
@@ -118,6 +147,13 @@ impl Entry {
         }
         if self.target.contains(&0) {
             return Err(WireError::BadName(printable(&self.target)));
+        }
+        self.extra.iter().try_for_each(|extra| extra.check())?;
+        let extra = self.extra.as_deref();
+        if self.kind == EntryKind::HardLink && extra.is_none_or(|extra| extra.link_group.is_none())
+            || (self.kind == EntryKind::Special) != extra.is_some_and(|e| e.special.is_some())
+        {
+            return Err(WireError::Unexpected("an entry without the metadata of its kind"));
         }
         match (self.kind, self.block_bytes) {
             (EntryKind::File, 0) => at_most(

@@ -7,6 +7,7 @@
 mod entries;
 mod feedback;
 mod greeting;
+mod metadata;
 mod open;
 mod transfer;
 
@@ -24,6 +25,9 @@ pub use feedback::{
     Credit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos, stage_times,
 };
 pub use greeting::{Hello, Welcome};
+pub use metadata::{
+    Account, AccountKind, ExtraMetadata, MetadataRules, Special, SpecialKind, Xattr,
+};
 pub use open::{Bytes, Direction, Fsync, Open, Opened, PathBytes, Source};
 pub use transfer::{Aborted, Failed, FileDigest, FileRuns, Nack, Verdict, Want};
 
@@ -136,6 +140,9 @@ pub enum Message {
     /// Sender → receiver: completed directories. No further entry beneath them is announced.
     #[n(31)]
     CompletedDirs(#[n(0)] Vec<u64>),
+    /// Sender → receiver: accounts of owner and group numbers, before the entries that have them.
+    #[n(34)]
+    Accounts(#[n(0)] Vec<Account>),
 }
 
 impl Message {
@@ -154,6 +161,7 @@ impl Message {
             Self::CompletedDirs(dirs) => {
                 at_most("a batch of directories", dirs.len(), MAX_ENTRIES_PER_BATCH)
             }
+            Self::Accounts(accounts) => metadata::check_accounts(accounts),
             Self::Problem(problem) => problem.failure.check(),
             Self::Wants(wants) => wants.iter().try_for_each(Want::check),
             Self::Have(runs) | Self::Holes(runs) => runs.check(),
@@ -221,6 +229,7 @@ pub(crate) mod tests {
             block_bytes: 4 << 20,
             sparse: true,
             target: Vec::new(),
+            extra: None,
         }
     }
 

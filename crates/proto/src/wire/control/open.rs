@@ -1,5 +1,6 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
+use super::metadata::MetadataRules;
 use crate::error::WireError;
 use crate::limits::{
     MAX_FILTER_RULES, MAX_FILTER_RULES_BYTES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES,
@@ -114,6 +115,9 @@ pub struct Open {
     /// Pull: filter rules in order, see [`crate::filter`]; absent: none.
     #[n(22)]
     pub filters: Option<Vec<Bytes>>,
+    /// Metadata that is kept; absent: modes, modification times and symlinks.
+    #[n(25)]
+    pub metadata: Option<MetadataRules>,
 }
 
 /// Answer to [`Open`].
@@ -186,6 +190,7 @@ impl Open {
         }
         let bytes = filters.iter().map(|rule| rule.0.len()).sum();
         at_most("all filter rules", bytes, MAX_FILTER_RULES_BYTES)?;
+        self.metadata.map_or(Ok(()), MetadataRules::check)?;
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         let method = self.io_method.as_deref().unwrap_or_default();
         at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;

@@ -6,9 +6,10 @@ use crate::support::runs;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::control::{
-    self, Aborted, Bytes, Cause, Credit, Direction, Entry, EntryKind, Failed, Failure, FileDigest,
-    Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem, RateRequest, ReceiverReport,
-    SenderReport, SideSummary, Source, Totals, Verdict, Want, Welcome,
+    self, Aborted, Account, AccountKind, Bytes, Cause, Credit, Direction, Entry, EntryKind,
+    ExtraMetadata, Failed, Failure, FileDigest, Fsync, Hello, Message, MetadataRules, Nack, Open,
+    Opened, PathBytes, Problem, RateRequest, ReceiverReport, SenderReport, SideSummary, Source,
+    Special, SpecialKind, Totals, Verdict, Want, Welcome, Xattr,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
@@ -101,6 +102,11 @@ fn handshake() -> Vec<Vector> {
             open_trust_journal(),
         ),
         message("open-filters", "Open: pull with three filter rules.", open_filters()),
+        message(
+            "open-metadata",
+            "Open: push with owners and groups by number, devices, specials, hard links, attributes, ACLs.",
+            open_metadata(),
+        ),
         message("opened-push", "Opened, the answer to open-push.", opened_push()),
         message("opened-pull", "Opened, the answer to open-pull.", opened_pull()),
         message("opened-credit", "Opened: file data needs credit.", opened_credit()),
@@ -188,6 +194,7 @@ fn open_overrides() -> Message {
         max_outstanding_files: None,
         trust_journal: None,
         filters: None,
+        metadata: None,
     })
 }
 
@@ -202,6 +209,63 @@ fn open_filters() -> Message {
         filters: Some(vec![rule(b"+ *.c"), rule(b"-s /build/"), rule(b":n .rules")]),
         ..Open::default()
     })
+}
+
+fn open_metadata() -> Message {
+    let rules = MetadataRules::OWNER | MetadataRules::GROUP | MetadataRules::NUMERIC_IDS;
+    let rules = rules | MetadataRules::DEVICES | MetadataRules::SPECIALS;
+    let rules = rules | MetadataRules::HARD_LINKS | MetadataRules::XATTRS | MetadataRules::ACLS;
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"backup/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        metadata: Some(rules),
+        ..Open::default()
+    })
+}
+
+/// A file with two names, attributes and an access time, its other name, a device.
+fn entries_metadata() -> Message {
+    let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff".to_vec();
+    let attributes = ExtraMetadata {
+        link_group: Some(1),
+        atime_secs: Some(-2),
+        atime_nanos: Some(5),
+        xattrs: Some(vec![
+            Xattr { name: b"system.posix_acl_access".to_vec(), value: acl },
+            Xattr { name: b"user.caf\xe9".to_vec(), value: b"\0x".to_vec() },
+        ]),
+        ..ExtraMetadata::default()
+    };
+    let first = Entry { extra: Some(Box::new(attributes)), ..file(7, 1, b"first") };
+    let group = ExtraMetadata { link_group: Some(1), ..ExtraMetadata::default() };
+    let second = Entry {
+        kind: EntryKind::HardLink,
+        size: 0,
+        extra: Some(Box::new(group)),
+        ..file(8, 1, b"second")
+    };
+    let special = Special { kind: SpecialKind::BlockDevice, major: 8, minor: 17 };
+    let special = ExtraMetadata { special: Some(special), ..ExtraMetadata::default() };
+    let device = Entry {
+        kind: EntryKind::Special,
+        size: 0,
+        extra: Some(Box::new(special)),
+        ..file(9, 1, b"sdb1")
+    };
+    Message::Entries(vec![first, second, device])
+}
+
+fn accounts() -> Message {
+    let account = |kind, id| Account { kind, id, name: None, mapped: None, required: None };
+    let name = |name: &[u8]| Some(Bytes(name.to_vec()));
+    Message::Accounts(vec![
+        Account { name: name(b"alice"), ..account(AccountKind::User, 1000) },
+        Account { name: name(b"www"), required: Some(true), ..account(AccountKind::User, 33) },
+        Account { mapped: Some(7), ..account(AccountKind::Group, 100) },
+    ])
 }
 
 fn open_trust_journal() -> Message {
@@ -273,6 +337,7 @@ fn file(id: u64, parent: u64, name: &[u8]) -> Entry {
         block_bytes: 0,
         sparse: false,
         target: Vec::new(),
+        extra: None,
     }
 }
 
@@ -314,6 +379,12 @@ fn announcements() -> Vec<Vector> {
     };
     vec![
         message("entries", about, Message::Entries(entries())),
+        message(
+            "entries-metadata",
+            "Entries: a file with two names and attributes (7), its second name (8), a device (9).",
+            entries_metadata(),
+        ),
+        message("accounts", "Accounts: two users, one of them required, a group.", accounts()),
         message("entries-end", "EntriesEnd.", Message::EntriesEnd(totals)),
         message("problem", "Problem.", Message::Problem(problem)),
         message(

@@ -1,0 +1,236 @@
+//! Metadata of source entries beyond modes and times: attributes, accounts, hard links.
+
+use crate::base::accounts::Accounts;
+use crate::base::sync::lock;
+use crate::model::metadata::Metadata;
+use bankfull_proto::account_map::{AccountMap, MappedTo};
+use bankfull_proto::acl;
+use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_XATTRS_BYTES};
+use bankfull_proto::wire::control::{
+    Account, AccountKind, Bytes, Entry, EntryKind, ExtraMetadata, MetadataRules, Xattr,
+};
+use bankfull_sys::{Dir, FileKind, Stat, XattrTarget};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Metadata of the entries of a walk.
+#[derive(Debug, Default)]
+pub(crate) struct SourceMetadata {
+    keep: Metadata,
+    accounts: Accounts,
+    /// Accounts that the receiver knows of.
+    announced: Mutex<HashSet<(AccountKind, u32)>>,
+    links: Mutex<LinkGroups>,
+    /// Entries whose attributes exceed the protocol's limit.
+    pub(crate) oversized: AtomicU64,
+}
+
+/// Inodes with several names of which some are still to come.
+#[derive(Debug, Default)]
+struct LinkGroups {
+    last: u64,
+    /// Group and names to come, by device and inode.
+    by_inode: HashMap<(u64, u64), (u64, u64)>,
+}
+
+/// Name of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkName {
+    /// The only one.
+    Only,
+    /// The first one that is announced, with the number of the group.
+    First(u64),
+    /// Another one.
+    Further(u64),
+}
+
+impl SourceMetadata {
+    /// Returns the reader of what is kept.
+    pub(crate) fn new(keep: Metadata) -> Self {
+        Self { keep, ..Self::default() }
+    }
+
+    /// True if a kind of metadata is kept.
+    pub(crate) fn keeps(&self, rule: MetadataRules) -> bool {
+        self.keep.rules.has(rule)
+    }
+
+    /// Adds what is kept to the entry `name` of a directory, or of the directory itself if the
+    /// name is empty.
+    ///
+    /// # Errors
+    /// Attributes that cannot be read.
+    pub(crate) fn complete(
+        &self,
+        entry: &mut Entry,
+        dir: &Dir,
+        name: &OsStr,
+        stat: &Stat,
+    ) -> io::Result<()> {
+        let is_dir = entry.kind == EntryKind::Dir;
+        if entry.kind != EntryKind::Symlink {
+            entry.mode = self.keep.changes.modes.apply(entry.mode, is_dir);
+        }
+        let mut extra = ExtraMetadata::default();
+        if self.keeps(MetadataRules::ATIMES) && !is_dir {
+            extra.atime_secs = Some(stat.atime.secs);
+            extra.atime_nanos = Some(stat.atime.nanos);
+        }
+        if self.keeps(MetadataRules::XATTRS | MetadataRules::ACLS) {
+            let target = match name.is_empty() {
+                true => XattrTarget::open(dir),
+                false => XattrTarget::entry(dir, name)?,
+            };
+            let xattrs = self.read_xattrs(&target, entry.kind)?;
+            extra.xattrs = (!xattrs.is_empty()).then_some(xattrs);
+        }
+        if extra.xattr_bytes() > MAX_XATTRS_BYTES {
+            extra.xattrs = None;
+            self.oversized.fetch_add(1, Ordering::Relaxed);
+        }
+        if extra != ExtraMetadata::default() {
+            let whole = entry.extra.get_or_insert_default();
+            whole.atime_secs = extra.atime_secs;
+            whole.atime_nanos = extra.atime_nanos;
+            whole.xattrs = extra.xattrs;
+        }
+        Ok(())
+    }
+
+    fn read_xattrs(&self, target: &XattrTarget<'_>, kind: EntryKind) -> io::Result<Vec<Xattr>> {
+        let is_privileged = bankfull_sys::effective_uid() == 0;
+        let (attributes, acls) =
+            (self.keeps(MetadataRules::XATTRS), self.keeps(MetadataRules::ACLS));
+        let mut read = Vec::new();
+        for name in target.names()? {
+            let is_kept = match acl::is_acl(name.as_bytes()) {
+                true => acls && kind != EntryKind::Symlink,
+                false => attributes && acl::is_copied(name.as_bytes(), is_privileged),
+            };
+            // Removed since it was listed, if there is none.
+            if is_kept && let Some(value) = target.get(&name)? {
+                read.push(Xattr { name: name.as_bytes().to_vec(), value });
+            }
+        }
+        Ok(read)
+    }
+
+    /// Returns the accounts of an entry that the receiver does not know of.
+    pub(crate) fn new_accounts(&self, entry: &Entry) -> Vec<Account> {
+        let mut ids = Vec::new();
+        if self.keeps(MetadataRules::OWNER) {
+            ids.push((AccountKind::User, entry.uid));
+        }
+        if self.keeps(MetadataRules::GROUP) {
+            ids.push((AccountKind::Group, entry.gid));
+        }
+        let acls = entry.xattrs().iter().filter(|xattr| acl::is_acl(&xattr.name));
+        ids.extend(acls.flat_map(|xattr| acl::ids(&xattr.value)));
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let mut announced = lock(&self.announced);
+        ids.retain(|id| announced.len() < MAX_ACCOUNTS && announced.insert(*id));
+        drop(announced);
+        ids.into_iter().filter_map(|(kind, id)| self.account(kind, id)).collect()
+    }
+
+    /// Returns the account of a number; `None` if the number stands for itself.
+    fn account(&self, kind: AccountKind, id: u32) -> Option<Account> {
+        let map = match kind {
+            AccountKind::User => &self.keep.changes.users,
+            AccountKind::Group => &self.keep.changes.groups,
+        };
+        let is_named = !self.keeps(MetadataRules::NUMERIC_IDS);
+        let name = (is_named || !map.is_empty())
+            .then(|| self.accounts.name_of(kind, id))
+            .flatten();
+        account_of(kind, id, name, map, is_named)
+    }
+
+    /// Enters a name of an inode, if hard links are kept.
+    pub(crate) fn link_name(&self, stat: &Stat) -> LinkName {
+        if !self.keeps(MetadataRules::HARD_LINKS) || stat.nlink < 2 || stat.kind == FileKind::Dir {
+            return LinkName::Only;
+        }
+        let mut links = lock(&self.links);
+        let inode = (stat.dev, stat.ino);
+        match links.by_inode.get_mut(&inode) {
+            Some((group, left)) => {
+                let group = *group;
+                *left -= 1;
+                if *left == 0 {
+                    links.by_inode.remove(&inode);
+                }
+                LinkName::Further(group)
+            }
+            None => {
+                links.last += 1;
+                let group = links.last;
+                links.by_inode.insert(inode, (group, stat.nlink - 1));
+                LinkName::First(group)
+            }
+        }
+    }
+}
+
+/// Returns what the receiver is to make of an account; `None` if the number stands for itself.
+pub(crate) fn account_of(
+    kind: AccountKind,
+    id: u32,
+    name: Option<Vec<u8>>,
+    map: &AccountMap,
+    is_named: bool,
+) -> Option<Account> {
+    let account = Account { kind, id, name: None, mapped: None, required: None };
+    match map.map(id, name.as_deref()) {
+        Some(MappedTo::Id(mapped)) => Some(Account { mapped: Some(*mapped), ..account }),
+        Some(MappedTo::Name(name)) => {
+            Some(Account { name: Some(Bytes(name.clone())), required: Some(true), ..account })
+        }
+        // The superuser is the same everywhere.
+        None if id == 0 || !is_named => None,
+        None => name.map(|name| Account { name: Some(Bytes(name)), ..account }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::metadata::MetadataKind;
+
+    #[test]
+    fn names_of_an_inode_are_forgotten_with_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| dir.path().join(name));
+        std::fs::write(&a, b"x").unwrap();
+        std::fs::hard_link(&a, &b).unwrap();
+        std::fs::write(&c, b"x").unwrap();
+        let opened = Dir::open(dir.path()).unwrap();
+        let stat = |name: &str| opened.stat(OsStr::new(name)).unwrap();
+        let links = SourceMetadata::new(Metadata::default().keep(MetadataKind::HardLinks, true));
+        assert_eq!(links.link_name(&stat("a")), LinkName::First(1));
+        assert_eq!(links.link_name(&stat("c")), LinkName::Only);
+        assert_eq!(links.link_name(&stat("b")), LinkName::Further(1));
+        assert!(lock(&links.links).by_inode.is_empty());
+        let without = SourceMetadata::default();
+        assert_eq!(without.link_name(&stat("a")), LinkName::Only);
+    }
+
+    #[test]
+    fn maps_come_before_names() {
+        let map = AccountMap::parse("alice:bob,7:9").unwrap();
+        let of = |id, name: Option<&str>, is_named| {
+            account_of(AccountKind::User, id, name.map(Into::into), &map, is_named)
+        };
+        assert_eq!(of(1, Some("alice"), true).unwrap().required, Some(true));
+        assert_eq!(of(7, Some("carol"), true).unwrap().mapped, Some(9));
+        assert_eq!(of(8, Some("carol"), true).unwrap().name.unwrap().0, b"carol");
+        assert_eq!(of(8, Some("carol"), false), None);
+        assert_eq!(of(0, Some("root"), true), None);
+    }
+}
