@@ -32,7 +32,7 @@ fuzz_target!(|stream: &[u8]| {
 
 /// Returns a ledger with files of blocks, a packed file and a symlink. Numbered as in the vectors.
 fn announced() -> SendLedger {
-    let mut ledger = SendLedger::new();
+    let mut ledger = SendLedger::default();
     let kinds = [
         (3, EntryKind::File, 11, 0),
         (4, EntryKind::Symlink, 0, 0),

@@ -146,6 +146,7 @@ fn transfer(
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
+        .metadata(flags.metadata.metadata()?)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)

@@ -82,6 +82,28 @@ fn gather(
     written.map(|()| summary)
 }
 
+/// Refuses flags that exclude each other.
+fn refuse_conflicts(flags: &GatherFlags) -> Result<(), Error> {
+    let conflicts = [
+        (
+            flags.report.is_some() && flags.dry_run,
+            "a dry run has no report: leave out --report or --dry-run",
+        ),
+        (
+            flags.link_rate.is_some() && flags.tune == TuneHow::Off,
+            "--link-rate has no effect with --tune off: leave out one of them",
+        ),
+        (
+            flags.merge.is_some() && flags.metadata.keeps_hard_links(),
+            "--hard-links has no meaning with --merge: leave out one of them",
+        ),
+    ];
+    match conflicts.iter().find(|(is_given, _)| *is_given) {
+        Some((_, text)) => Err(Error::new(ErrorKind::Usage, *text)),
+        None => Ok(()),
+    }
+}
+
 /// Builds the gathering that the flags describe, with a warning for the user.
 fn gathering(
     flags: &GatherFlags,
@@ -105,13 +127,7 @@ fn gathering(
         };
         return usage(text);
     }
-    if flags.report.is_some() && flags.dry_run {
-        return usage("a dry run has no report: leave out --report or --dry-run".to_owned());
-    }
-    if flags.link_rate.is_some() && flags.tune == TuneHow::Off {
-        let text = "--link-rate has no effect with --tune off: leave out one of them";
-        return usage(text.to_owned());
-    }
+    refuse_conflicts(flags)?;
     cp::refuse_over_quic(
         &flags.daemon,
         &[
@@ -134,6 +150,7 @@ fn gathering(
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
+        .metadata(flags.metadata.metadata()?)
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)

@@ -146,6 +146,9 @@ fn options(
     let mut options = ServeOptions::new(flags.root.clone(), resolve(&flags.listen)?);
     options.token = token.bytes;
     options.read_only = flags.read_only;
+    options.allow_owner = flags.allow_owner;
+    options.allow_devices = flags.allow_devices;
+    options.allow_privileged_xattrs = flags.allow_privileged_xattrs;
     options.allow_unencrypted = flags.allow_no_encryption;
     options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
     options.max_connections = flags.max_connections;

@@ -42,7 +42,7 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
     ),
     (&["-e", "--rsh", "-S"], "use --ssh-command COMMAND, or -P, -i, -F, -J and -o as in scp"),
     (
-        &["-l", "--links"],
+        &["-l"],
         "symlinks are always kept; to limit the rate, use --max-rate, such as --max-rate 100mbit",
     ),
     (
@@ -53,7 +53,6 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
         &["--partial", "--append", "--append-verify", "--inplace", "--partial-dir"],
         "an interrupted copy always resumes: leave it out",
     ),
-    (&["-t", "--times", "--perms"], "modes and times are always kept: leave it out"),
     (&["--stats"], "a summary is always shown: leave it out, or use --json for more"),
     (
         &["--port"],

@@ -58,6 +58,7 @@ pub use base::failure_fold::{FailureFold, FoldedFailures};
 pub use base::location::{DEFAULT_PORT, Location};
 pub use model::io_method::IoMethod;
 pub use model::merge_conflicts::Merge;
+pub use model::metadata::{Metadata, MetadataKind};
 pub use model::options::{
     DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint,
     Fsync, MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,

@@ -34,7 +34,7 @@ pub enum MappedTo {
 }
 
 impl AccountMap {
-    /// Parses rules such as `alice:bob,1000-1999:www,*:nobody`.
+    /// Parses rules such as `alice:bob,1000-1999:www,*:guest`.
     ///
     /// # Errors
     /// The rule that cannot be parsed.

@@ -157,7 +157,7 @@ impl Clause {
     /// Returns the bits that the clause names.
     fn bits(&self, umask: u32) -> u32 {
         let permissions = match self.who {
-            0 => 0o111 * self.permissions & !umask,
+            0 => (0o111 * self.permissions) & !umask,
             who => who * self.permissions,
         };
         permissions | self.top_bits()
@@ -173,7 +173,7 @@ impl Clause {
 
     /// Returns all bits of those whom the clause concerns.
     fn all_bits(&self) -> u32 {
-        if self.who == 0 { 0o777 | self.top_bits() } else { self.who * 7 | self.top_bits() }
+        if self.who == 0 { 0o777 | self.top_bits() } else { (self.who * 7) | self.top_bits() }
     }
 }
 

@@ -74,8 +74,9 @@ impl OpenDirs {
         }
     }
 
-    /// Returns the number of directories that the walk has left and that are not completed, with
-    /// their weights.
+    /// Returns the directories that the walk has left and that are not completed.
+    ///
+    /// Each counts with its weight.
     pub(crate) fn left(&self) -> usize {
         self.left
     }

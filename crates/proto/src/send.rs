@@ -103,12 +103,6 @@ pub struct SendLedger {
 }
 
 impl SendLedger {
-    /// Creates an empty ledger.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Records an announced entry. The walk then is in the directory that it announces.
     ///
     /// # Errors

@@ -293,15 +293,17 @@ impl Dir {
         Ok(rustix::fs::chownat(self, entry_name(name)?, owner, group, flags)?)
     }
 
-    /// Sets the low twelve mode bits of the special file `name`.
+    /// Sets the low twelve mode bits of the entry `name`, regardless of the umask.
+    ///
+    /// It need not be readable, and may be a special file.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for anything else, `NotFound` if there is none, or no `/proc`.
-    pub fn set_special_mode(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+    /// `InvalidInput` for a symbolic link, `NotFound` if there is none, or no `/proc`.
+    pub fn set_mode(&self, name: &OsStr, mode: u32) -> io::Result<()> {
         let fd = open_child(self, name, OFlags::PATH, Mode::empty())?;
-        if stat_file(&fd)?.special.is_none() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a special file"));
+        if stat_file(&fd)?.kind == FileKind::Symlink {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "links have no mode"));
         }
         Ok(rustix::fs::chmod(path_of(&fd), mode_bits(mode))?)
     }
@@ -326,7 +328,7 @@ impl Dir {
         Ok(rustix::fs::linkat(old_dir, old_name, self, name, AtFlags::empty())?)
     }
 
-    /// Opens the regular file `name` so that reading leaves its access time as it is, if possible.
+    /// Opens the regular file `name` so that reading leaves its access time.
     ///
     /// Only its owner and privileged processes may.
     ///

@@ -1,6 +1,7 @@
 //! Flags of `bankfull cp`.
 
 use super::filters::FilterFlags;
+use super::metadata::MetadataFlags;
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
     fingerprint, memory, page, port, rate, seconds, seconds_or_none, ssh_command, stream_count,
@@ -161,6 +162,10 @@ pub(crate) struct CpFlags {
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,
+
+    /// Metadata flags.
+    #[command(flatten)]
+    pub(crate) metadata: MetadataFlags,
 
     /// Output flags.
     #[command(flatten)]
@@ -327,14 +332,6 @@ struct HabitFlags {
     /// Copy directories with their contents: always on
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-
-    /// Keep modes, times and symlinks, and copy directories: always on
-    #[arg(short, long)]
-    archive: bool,
-
-    /// Keep modes and times: always on
-    #[arg(short = 'p')]
-    preserve: bool,
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod cp;
 mod filters;
 mod gather;
+mod metadata;
 mod probe;
 mod serve;
 mod values;

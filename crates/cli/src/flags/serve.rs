@@ -45,6 +45,24 @@ pub(crate) struct ServeFlags {
     #[arg(long)]
     pub(crate) read_only: bool,
 
+    /// Let clients set owners, groups and set-id bits
+    ///
+    /// Owners need root. Default: files belong to the user of the daemon.
+    #[arg(long)]
+    pub(crate) allow_owner: bool,
+
+    /// Let clients create devices
+    ///
+    /// They need root. Default: they are left out.
+    #[arg(long)]
+    pub(crate) allow_devices: bool,
+
+    /// Let clients set extended attributes of the namespaces security and trusted
+    ///
+    /// They need root. Default: those of the namespace user alone.
+    #[arg(long)]
+    pub(crate) allow_privileged_xattrs: bool,
+
     /// Allow clients to use data streams without encryption
     ///
     /// Default: refuse them.

@@ -286,6 +286,8 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("would_copy_bytes", summary.would_copy_bytes.0)
         .field("failed_files", summary.failed_files)
         .field("vanished_files", summary.vanished_files)
+        .field("hard_links", summary.hard_links)
+        .field("special_files", summary.special_files)
         .field("special_files_skipped", summary.special_files_skipped)
         .field("limited_by", limited_by)
 }

@@ -161,6 +161,12 @@ fn rest(summary: &Summary) -> Vec<String> {
         let damaged = summary.damaged_bytes;
         lines.push(format!("damaged: {damaged} from an earlier run, sent again"));
     }
+    if summary.hard_links > 0 {
+        lines.push(count(summary.hard_links, "hard link", "hard links"));
+    }
+    if summary.special_files > 0 {
+        lines.push(count(summary.special_files, "special file", "special files"));
+    }
     if summary.special_files_skipped > 0 {
         let what = count(summary.special_files_skipped, "special file", "special files");
         lines.push(format!("skipped {what} (sockets, devices, FIFOs)"));

@@ -5,6 +5,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::event::NoEvents;
 use crate::base::threads::try_spawn_detached;
 use crate::file_io::path_root::PathRoot;
+use crate::model::metadata::Permits;
 use crate::model::options::DEFAULT_TIMEOUT;
 use crate::routes::admission::{Acceptor, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
@@ -93,6 +94,7 @@ fn session_manager(max_memory: Option<Bytes>, probes: Option<Arc<ProbePort>>) ->
     let policy = Policy {
         token: None,
         read_only: false,
+        permits: Permits::ALL,
         unencrypted_allowed: true,
         timeout: DEFAULT_TIMEOUT,
         link_rate: None,

@@ -9,6 +9,7 @@ use crate::base::log_limiter::LogLimiter;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::file_io::path_root::PathRoot;
+use crate::model::metadata::Permits;
 use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
 use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
@@ -103,6 +104,12 @@ impl Server {
         let policy = Policy {
             token: options.token,
             read_only: options.read_only,
+            permits: Permits {
+                owner: options.allow_owner,
+                devices: options.allow_devices,
+                privileged_xattrs: options.allow_privileged_xattrs,
+                set_id: options.allow_owner,
+            },
             unencrypted_allowed: options.allow_unencrypted,
             timeout: options.timeout,
             link_rate: options.link_rate,

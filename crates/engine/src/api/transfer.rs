@@ -10,6 +10,7 @@ use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::file_io::path_root::PathRoot;
 use crate::model::io_method::IoMethod;
+use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
 use crate::model::path_cache::PathCache;
 use crate::model::transfer_options::TransferOptions;
@@ -92,6 +93,13 @@ impl Transfer {
     #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         self.options.rules.filters = filters.0;
+        self
+    }
+
+    /// Sets which metadata is kept. Default: modes, modification times and symlinks.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.options.rules.metadata = metadata;
         self
     }
 

@@ -332,7 +332,11 @@ pub struct Summary {
     pub failed_files: u64,
     /// Failed entries whose source disappeared after it was listed.
     pub vanished_files: u64,
-    /// Sockets, devices and FIFOs, which are not copied.
+    /// Further names of files and other entries, copied as hard links.
+    pub hard_links: u64,
+    /// Sockets, devices and FIFOs that were copied, or existed already.
+    pub special_files: u64,
+    /// Sockets, devices and FIFOs that were not copied.
     pub special_files_skipped: u64,
     /// Stage that limited the transfer, as a stable name such as `network` or `source-read`.
     pub limited_by: &'static str,
@@ -359,6 +363,8 @@ impl Summary {
         self.would_copy_bytes += other.would_copy_bytes;
         self.failed_files += other.failed_files;
         self.vanished_files += other.vanished_files;
+        self.hard_links += other.hard_links;
+        self.special_files += other.special_files;
         self.special_files_skipped += other.special_files_skipped;
     }
 

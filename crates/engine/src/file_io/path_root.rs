@@ -1,9 +1,8 @@
 //! Resolution of operands on their own host: finds the sources, opens the destination.
 
-use super::roots::ReceiveTarget;
-use super::roots::SourceItem;
-use crate::base::dir_metadata::OWNER_ACCESS;
+use super::roots::{MetadataTarget, ReceiveTarget, SourceItem};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
+use crate::base::owner_access::OWNER_ACCESS;
 use crate::base::part_names::is_part_name;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
@@ -34,8 +33,6 @@ pub(crate) struct ReceiveOptions {
     pub(crate) dry_run: bool,
     /// True if a dry run assumes that the destination's parent exists.
     pub(crate) parent_is_planned: bool,
-    /// True if the peer is trusted with set-id bits.
-    pub(crate) set_id: bool,
     /// Rule for blocks that an earlier run left.
     pub(crate) resume_policy: ResumePolicy,
 }
@@ -173,7 +170,7 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
-        let ReceiveOptions { fsync, checksum, dry_run, set_id, resume_policy, .. } = options;
+        let ReceiveOptions { fsync, checksum, dry_run, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,
             shown,
@@ -182,10 +179,10 @@ impl PathRoot {
             checksum,
             dry_run,
             resume_policy,
-            set_id,
             served_root,
             sources: sources.to_vec(),
             filters: FilterScope::default(),
+            metadata: MetadataTarget::default(),
             merge_handle: None,
         };
         Ok((target, destinations))

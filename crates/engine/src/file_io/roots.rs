@@ -1,6 +1,7 @@
 //! Roots of a transfer: what a sender walks, and where a receiver writes.
 
 use crate::model::merge_conflicts::MergeHandle;
+use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::Fsync;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
@@ -24,16 +25,25 @@ pub(crate) struct ReceiveTarget {
     pub(crate) dry_run: bool,
     /// Rule for blocks that an earlier run left.
     pub(crate) resume_policy: ResumePolicy,
-    /// True if the peer is trusted with set-id bits: over ssh and within a host.
-    pub(crate) set_id: bool,
     /// Device and inode of a daemon's root, whose mode and time no client changes.
     pub(crate) served_root: Option<(u64, u64)>,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
     /// Filter rules that the sender was asked to apply.
     pub(crate) filters: FilterScope,
+    pub(crate) metadata: MetadataTarget,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
+}
+
+/// Metadata that the receiver sets.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MetadataTarget {
+    /// Kept metadata, with the changes that this side makes.
+    pub(crate) keep: Metadata,
+    pub(crate) permits: Permits,
+    /// True if the user is on the sender's side, which then replaces accounts.
+    pub(crate) sender_maps_accounts: bool,
 }
 
 /// A resolved source operand.

@@ -2,12 +2,14 @@
 //! before any is requested, so that the outcome does not depend on which source is faster. Touches
 //! no file.
 
-use crate::base::dir_metadata::DirMetadata;
 use crate::base::fs_names::folded_case;
 use crate::base::sync::lock;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
+use bankfull_sys::Dir;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -73,13 +75,22 @@ struct Candidate {
 }
 
 /// Metadata of a shared directory, applied when all its entries are in place.
-#[derive(Debug)]
 pub(crate) struct SharedDir {
     /// Source of the metadata.
     pub(crate) source: usize,
     /// Path relative to the destination.
     pub(crate) path: PathBuf,
-    pub(crate) metadata: DirMetadata,
+    /// Sets the metadata of the directory.
+    pub(crate) set_metadata: SetMetadata,
+}
+
+/// Function that sets the metadata of a directory.
+pub(crate) type SetMetadata = Box<dyn Fn(&Dir) -> io::Result<()> + Send>;
+
+impl fmt::Debug for SharedDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedDir").field("source", &self.source).field("path", &self.path).finish()
+    }
 }
 
 /// Outcome of an entry that loses its conflict.
@@ -273,6 +284,7 @@ mod tests {
             block_bytes: 0,
             target: Vec::new(),
             sparse: false,
+            extra: None,
         }
     }
 

@@ -8,7 +8,9 @@ use bankfull_proto::wire::control::MetadataRules;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetadataKind {
-    /// Modes. Kept by default; without it, existing entries keep theirs, and new ones obey the umask.
+    /// Modes. Kept by default.
+    ///
+    /// Without them, existing entries keep theirs, and new ones obey the umask.
     Modes,
     /// Modification times. Kept by default.
     Times,
@@ -45,6 +47,25 @@ pub struct Metadata {
     pub(crate) changes: MetadataChanges,
 }
 
+/// Metadata that a peer may have set here; none by default, as at a daemon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Permits {
+    /// Owners and groups.
+    pub(crate) owner: bool,
+    /// Devices.
+    pub(crate) devices: bool,
+    /// Extended attributes of other namespaces than that of users.
+    pub(crate) privileged_xattrs: bool,
+    /// Set-user-ID and set-group-ID bits.
+    pub(crate) set_id: bool,
+}
+
+impl Permits {
+    /// All: within a host, over ssh, and to what the user of a pull asks for.
+    pub(crate) const ALL: Self =
+        Self { owner: true, devices: true, privileged_xattrs: true, set_id: true };
+}
+
 /// Changes that the side of the user makes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MetadataChanges {
@@ -61,6 +82,18 @@ impl Metadata {
         let rest = self.rules.without(rule);
         self.rules = rest.with(rule, keep != is_negative);
         self
+    }
+
+    /// Returns the rules for the peer.
+    ///
+    /// One that sends must name accounts if this side replaces them by name.
+    pub(crate) fn requested(&self, peer_sends: bool) -> MetadataRules {
+        let by_name = !self.changes.users.is_empty() || !self.changes.groups.is_empty();
+        let left_out = match peer_sends && by_name {
+            true => MetadataRules::NUMERIC_IDS,
+            false => MetadataRules::default(),
+        };
+        self.rules.without(left_out)
     }
 
     /// Changes modes in the notation of chmod(1) with rsync's `D` and `F`, such as `D755,F644`.

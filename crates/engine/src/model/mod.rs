@@ -2,6 +2,7 @@
 
 pub(crate) mod io_method;
 pub(crate) mod merge_conflicts;
+pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod overrides;
 pub(crate) mod path_cache;

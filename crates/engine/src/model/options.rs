@@ -161,6 +161,12 @@ pub struct ServeOptions {
     pub token: Option<Vec<u8>>,
     /// Refuses uploads.
     pub read_only: bool,
+    /// Lets clients set owners, groups and set-id bits.
+    pub allow_owner: bool,
+    /// Lets clients create devices.
+    pub allow_devices: bool,
+    /// Lets clients set extended attributes of other namespaces than that of users.
+    pub allow_privileged_xattrs: bool,
     /// Allows clients to request data streams without encryption.
     pub allow_unencrypted: bool,
     /// Directory of the certificate, instead of [`default_state_dir`].
@@ -191,6 +197,9 @@ impl ServeOptions {
             listen,
             token: None,
             read_only: false,
+            allow_owner: false,
+            allow_devices: false,
+            allow_privileged_xattrs: false,
             allow_unencrypted: false,
             state_dir: None,
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,

@@ -1,5 +1,6 @@
 //! Options of a transfer, as plain data.
 
+use super::metadata::Metadata;
 use super::options::{
     DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, Fsync, SshOptions,
     Transport, Tune,
@@ -36,6 +37,14 @@ pub(crate) struct TransferOptions {
     pub(crate) daemon: DaemonOptions,
 }
 
+/// Rules for the sending side of a transfer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SendRules {
+    pub(crate) dry_run: bool,
+    pub(crate) filters: FilterScope,
+    pub(crate) metadata: Metadata,
+}
+
 /// Rules of what is copied and how it is received, here or there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CopyRules {
@@ -44,6 +53,7 @@ pub(crate) struct CopyRules {
     /// Blocks in the journal of an earlier run are taken without a check.
     pub(crate) trust_journal: bool,
     pub(crate) filters: FilterScope,
+    pub(crate) metadata: Metadata,
 }
 
 impl CopyRules {
@@ -54,6 +64,15 @@ impl CopyRules {
 }
 
 impl TransferOptions {
+    /// Returns what the sending side needs to know.
+    pub(crate) fn send_rules(&self) -> SendRules {
+        SendRules {
+            dry_run: self.dry_run,
+            filters: self.rules.filters.clone(),
+            metadata: self.rules.metadata.clone(),
+        }
+    }
+
     /// Default options for a copy of `sources` to `destination`.
     pub(crate) fn new(sources: Vec<Location>, destination: Location) -> Self {
         Self {

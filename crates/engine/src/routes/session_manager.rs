@@ -2,6 +2,7 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
+use super::requested;
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -11,8 +12,8 @@ use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
-use crate::model::options::Fsync;
+use crate::file_io::path_root::PathRoot;
+use crate::model::metadata::Permits;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
 use crate::run::streams::{AcceptedStream, StreamSource};
@@ -31,9 +32,7 @@ use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
-use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::limits::MAX_STREAMS;
-use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
@@ -51,6 +50,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Policy {
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) read_only: bool,
+    pub(crate) permits: Permits,
     pub(crate) unencrypted_allowed: bool,
     pub(crate) timeout: Duration,
     /// Rate of the link by which clients send, if known.
@@ -313,8 +313,8 @@ impl SessionManager {
             Direction::Pull => {
                 let items = self.root.resolve_sources(&open.paths)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                let filters = requested_filters(&open)?;
-                let task = SessionTask::Send { items, dry_run: open.dry_run, filters };
+                let rules = requested::send_rules(&open)?;
+                let task = SessionTask::Send { items, rules };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
             Direction::Push if self.policy.read_only => {
@@ -323,23 +323,10 @@ impl SessionManager {
             }
             Direction::Push => {
                 let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
-                let options = ReceiveOptions {
-                    fsync: match open.fsync {
-                        control::Fsync::None => Fsync::None,
-                        control::Fsync::File => Fsync::File,
-                        control::Fsync::End => Fsync::End,
-                    },
-                    checksum: open.checksum,
-                    dry_run: open.dry_run,
-                    parent_is_planned: false,
-                    resume_policy: match open.trust_journal {
-                        Some(true) => ResumePolicy::TrustJournal,
-                        _ => ResumePolicy::Check,
-                    },
-                    set_id: matches!(self.root, PathRoot::Host),
-                };
-                let (target, destinations) =
+                let options = requested::receive_options(&open);
+                let (mut target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;
+                target.metadata = requested::metadata(&open, self.policy.permits);
                 // With other receivers, senders take time slots.
                 let uses_credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
@@ -526,17 +513,6 @@ fn busy() -> Error {
     let text = "the server has reached its connection limit: try again later, or start it with a \
                 larger --max-connections";
     Failure::new(Cause::Busy, text).into()
-}
-
-/// Returns the filter rules of a request; they name no files of this host.
-fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
-    let given = open.filters.iter().flatten();
-    let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
-    let parsed =
-        FilterScope::parse(&given.collect::<Vec<_>>(), FilterOptions::default(), &mut |_| {
-            Err("a request cannot name a file of rules".to_owned())
-        });
-    parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()).into())
 }
 
 /// Describes a client's request for the log.

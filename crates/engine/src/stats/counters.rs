@@ -13,7 +13,10 @@ pub(crate) struct Counts {
     pub(crate) dirs: AtomicU64,
     pub(crate) symlinks: AtomicU64,
     pub(crate) symlinks_created: AtomicU64,
+    pub(crate) special_files: AtomicU64,
     pub(crate) special_files_skipped: AtomicU64,
+    /// Further names of files and other entries.
+    pub(crate) hard_links: AtomicU64,
     pub(crate) files_copied: AtomicU64,
     /// Bytes of the copied files.
     pub(crate) bytes_copied: AtomicU64,

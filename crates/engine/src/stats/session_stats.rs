@@ -218,6 +218,8 @@ impl<'a> SessionStats<'a> {
             would_copy_bytes: Bytes(read(&c.bytes_planned)),
             failed_files: read(&c.files_failed),
             vanished_files: read(&c.files_vanished),
+            hard_links: read(&c.hard_links),
+            special_files: read(&c.special_files),
             special_files_skipped: read(&c.special_files_skipped),
             limited_by: limit.name(),
             limited_by_text: limit.to_string(),

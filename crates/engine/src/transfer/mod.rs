@@ -1,5 +1,6 @@
 //! Transfer of files in one session: the sender, the receiver, and the throughput test.
 
+mod accounts;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod throughput_test;

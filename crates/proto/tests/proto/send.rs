@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 /// Returns a ledger with these entries, at the end of the walk.
 fn announced(entries: &[Entry]) -> SendLedger {
-    let mut ledger = SendLedger::new();
+    let mut ledger = SendLedger::default();
     for entry in entries {
         ledger.announce(entry).unwrap();
     }
@@ -471,7 +471,7 @@ fn runs_past_the_end_or_of_a_packed_file_are_errors() {
 #[test]
 fn announce_invalid_block_size_is_refused() {
     let odd = Entry { block_bytes: 3 << 20, ..in_blocks(1, 4) };
-    assert!(matches!(SendLedger::new().announce(&odd), Err(WireError::BadLayout { .. })));
+    assert!(matches!(SendLedger::default().announce(&odd), Err(WireError::BadLayout { .. })));
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn odd_streams_prefer_blocks_and_even_ones_packs() {
 
 #[test]
 fn ledger_is_incomplete_until_the_walk_ends() {
-    let mut ledger = SendLedger::new();
+    let mut ledger = SendLedger::default();
     assert!(!ledger.is_complete());
     ledger.announce(&packed(1, 1)).unwrap();
     ledger.on_entries_end();

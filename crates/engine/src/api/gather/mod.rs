@@ -22,6 +22,7 @@ use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
 use crate::model::merge_conflicts::{MergeConflicts, SharedDir};
+use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, Fsync, SshOptions, Tune};
 use crate::routes::client::path_bytes;
 use bankfull_control::{Bytes, Rate};
@@ -139,6 +140,13 @@ impl Gather {
     #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         self.template = self.template.filters(filters);
+        self
+    }
+
+    /// See [`Transfer::metadata`]. Merged sources have no hard links.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.template = self.template.metadata(metadata);
         self
     }
 
@@ -330,7 +338,6 @@ impl Gather {
             checksum: self.template.options.rules.checksum,
             dry_run: self.template.options.dry_run,
             parent_is_planned: false,
-            set_id: false,
             resume_policy: self.template.options.rules.resume_policy(),
         };
         // As for a copy of a directory's contents.
@@ -358,7 +365,7 @@ fn apply_metadata(base: &Dir, shared: &SharedDir) -> Result<(), Failure> {
         false => base.open_beneath(shared.path.as_os_str().as_bytes()),
     };
     let what = || format!("cannot set mode and time of {}", shared.path.display());
-    found.and_then(|dir| shared.metadata.apply(&dir)).map_err(|e| failure(what(), &e))
+    found.and_then(|dir| (shared.set_metadata)(&dir)).map_err(|e| failure(what(), &e))
 }
 
 /// State shared by the threads of a gather.

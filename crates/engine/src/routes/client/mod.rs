@@ -5,15 +5,14 @@ mod connector;
 pub(crate) mod daemon;
 mod dial;
 pub(crate) mod ssh;
+mod target;
 
 use crate::base::cancel::{Cancel, run_abandonable};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Summary};
 use crate::base::event_log::session_span;
-use crate::base::location::Location;
 use crate::base::sync::Latch;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
-use crate::file_io::roots::{ReceiveTarget, SourceItem};
+use crate::file_io::roots::SourceItem;
 use crate::model::options::Fsync;
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
 use crate::model::transfer_options::TransferOptions;
@@ -33,9 +32,8 @@ use crate::transport::start_stagger::StartStagger;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::{Bytes, Limit, LossSample};
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
-use bankfull_proto::sources::check_sources;
 use bankfull_proto::wire::control::{
-    self, Direction, Hello, Message, Open, Opened, PathBytes, Source, Welcome,
+    self, Direction, Hello, Message, Open, Opened, PathBytes, Welcome,
 };
 use bankfull_proto::wire::{MAX_VERSION, MIN_VERSION, WireError, common_version};
 use connector::Connector;
@@ -379,11 +377,10 @@ fn task_of(
         (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
             report_destinations(events, options, &opened.destinations);
-            let filters = options.rules.filters.clone();
-            SessionTask::Send { items, dry_run: options.dry_run, filters }
+            SessionTask::Send { items, rules: options.send_rules() }
         }
         (Direction::Pull, None) => {
-            SessionTask::Receive(receive_target(request, &opened.sources, events)?)
+            SessionTask::Receive(target::receive_target(request, &opened.sources, events)?)
         }
     })
 }
@@ -559,6 +556,8 @@ impl Request<'_> {
             let rules = options.rules.filters.to_texts().into_iter().map(control::Bytes);
             open.filters = Some(rules.collect());
         }
+        open.metadata = Some(options.rules.metadata.requested(self.direction == Direction::Pull))
+            .filter(|rules| !rules.is_empty());
         if self.direction == Direction::Push {
             open.cached_path = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
@@ -566,30 +565,6 @@ impl Request<'_> {
         }
         open
     }
-}
-
-fn receive_target(
-    request: &Request<'_>,
-    sources: &[Source],
-    events: &dyn EventSink,
-) -> Result<ReceiveTarget, Error> {
-    let (options, context) = (request.options, request.context);
-    // Nothing else may be written, whatever the peer announces.
-    check_sources(&request.remote_paths, sources)?;
-    let receive = ReceiveOptions {
-        fsync: options.rules.fsync,
-        checksum: options.rules.checksum,
-        dry_run: options.dry_run,
-        parent_is_planned: context.parent_is_planned,
-        resume_policy: options.rules.resume_policy(),
-        set_id: !matches!(options.sources.first(), Some(Location::Daemon { .. })),
-    };
-    let typed = path_bytes(options.destination.path());
-    let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
-    target.merge_handle.clone_from(&context.merge_handle);
-    target.filters = options.rules.filters.clone();
-    report_destinations(events, options, &destinations);
-    Ok(target)
 }
 
 /// A path as sent.

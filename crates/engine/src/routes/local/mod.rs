@@ -11,11 +11,11 @@ use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
 use crate::file_io::path_root::{PathRoot, ReceiveOptions};
-use crate::file_io::roots::ReceiveTarget;
-use crate::file_io::roots::SourceItem;
+use crate::file_io::roots::{MetadataTarget, ReceiveTarget, SourceItem};
+use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
-use crate::model::transfer_options::TransferOptions;
+use crate::model::transfer_options::{SendRules, TransferOptions};
 use crate::run::driver::{SessionRunner, report_destinations};
 use crate::session::Session;
 use crate::stats::counters::add;
@@ -23,7 +23,6 @@ use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transport::control::{ControlReader, Outbox};
-use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use std::io;
 use std::net::Shutdown;
@@ -48,13 +47,15 @@ pub(crate) fn run(
         checksum: options.rules.checksum,
         dry_run: options.dry_run,
         parent_is_planned: false,
-        set_id: true,
         resume_policy: ResumePolicy::SameHost,
     };
     let destination = path_bytes(options.destination.path());
     refuse_into_itself(&items, options.destination.path())?;
-    let (target, destinations) =
+    let (mut target, destinations) =
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
+    // The sending side changes modes and accounts.
+    let keep = Metadata { rules: options.rules.metadata.rules, ..Metadata::default() };
+    target.metadata = MetadataTarget { keep, permits: Permits::ALL, sender_maps_accounts: true };
     report_destinations(events, options, &destinations);
     let software = super::client::software();
     let at = started.elapsed();
@@ -77,7 +78,7 @@ pub(crate) fn run(
         UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
     let threads = options.initial_streams(None);
     let copy =
-        LocalCopy { runner: &runner, session: &session, threads, filters: &options.rules.filters };
+        LocalCopy { runner: &runner, session: &session, threads, rules: options.send_rules() };
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
@@ -111,7 +112,7 @@ struct LocalCopy<'c> {
     runner: &'c SessionRunner<'c>,
     session: &'c Arc<Session>,
     threads: u32,
-    filters: &'c FilterScope,
+    rules: SendRules,
 }
 
 impl LocalCopy<'_> {
@@ -127,8 +128,7 @@ impl LocalCopy<'_> {
         let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
         to_sender.block_when_full();
-        let how = (target.dry_run, self.filters.clone());
-        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, how);
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, self.rules.clone());
         let session = Arc::clone(self.session);
         let (receiver, hashing) =
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);

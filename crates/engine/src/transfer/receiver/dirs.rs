@@ -2,12 +2,13 @@
 //! everything in them is completed.
 
 use super::folded_names::FoldedNames;
-use super::metadata::mtime_of;
-use crate::base::dir_metadata::{DirMetadata, OWNER_ACCESS, lacks_owner_access};
+use super::metadata::{MetadataWriter, Target};
 use crate::base::error::failure;
+use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
 use crate::file_io::roots::ReceiveTarget;
+use crate::model::merge_conflicts::SetMetadata;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::collections::{BTreeMap, HashSet};
@@ -30,8 +31,7 @@ pub(crate) struct DestinationDirs {
     dry_run: bool,
     /// Device and inode of a daemon's root, which keeps its mode and time.
     served_root: Option<(u64, u64)>,
-    /// True if the peer is trusted with set-id bits.
-    set_id: bool,
+    pub(crate) metadata: Arc<MetadataWriter>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ struct AnnouncedDirs {
     entries: BTreeMap<u64, Entry>,
     /// Directories that this session created: they hold only what this session put there.
     created: HashSet<u64>,
+    /// Entries that the directories count as, beyond one each.
+    extra_weight: usize,
     failed: HashSet<u64>,
     /// True once those left get their metadata, at the end.
     is_over: bool,
@@ -65,7 +67,7 @@ impl DestinationDirs {
             rename: target.rename.clone(),
             dry_run: target.dry_run,
             served_root: target.served_root,
-            set_id: target.set_id,
+            metadata: Arc::new(MetadataWriter::new(&target.metadata)),
         }
     }
 
@@ -165,6 +167,7 @@ impl DestinationDirs {
             Ok(created) => {
                 self.add_names(id, entry.parent, created);
                 let mut announced = lock(&self.announced);
+                announced.extra_weight += entry.extra_weight();
                 announced.entries.insert(id, entry);
                 if created {
                     announced.created.insert(id);
@@ -197,7 +200,9 @@ impl DestinationDirs {
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
             self.names.add_found(entry.id, base);
         }
-        lock(&self.announced).entries.insert(entry.id, entry);
+        let mut announced = lock(&self.announced);
+        announced.extra_weight += entry.extra_weight();
+        announced.entries.insert(entry.id, entry);
     }
 
     /// Adds an announced directory that is not created.
@@ -231,9 +236,9 @@ impl DestinationDirs {
         Ok(false)
     }
 
-    /// Returns the number of directories that are not completed.
+    /// Returns the number of directories that are not completed, with their weights.
     pub(crate) fn outstanding(&self) -> usize {
-        self.table.len()
+        self.table.len() + lock(&self.announced).extra_weight
     }
 
     /// Sets the metadata of a directory whose entries are all completed, and forgets it.
@@ -245,10 +250,13 @@ impl DestinationDirs {
         if announced.is_over {
             return;
         }
-        announced.created.remove(&id);
+        let is_new = announced.created.remove(&id);
         announced.failed.remove(&id);
-        if let Some(entry) = announced.entries.remove(&id).filter(|_| !self.dry_run) {
-            self.set_metadata_of(&entry, report);
+        if let Some(entry) = announced.entries.remove(&id) {
+            announced.extra_weight -= entry.extra_weight();
+            if !self.dry_run {
+                self.set_metadata_of(&entry, is_new, report);
+            }
         }
         self.table.remove(id);
         self.names.forget(id);
@@ -262,38 +270,45 @@ impl DestinationDirs {
         defers: impl Fn(&Entry) -> bool,
         report: impl Fn(PathBuf, Failure),
     ) {
-        let entries = {
+        let (entries, created) = {
             let mut announced = lock(&self.announced);
             announced.is_over = true;
-            std::mem::take(&mut announced.entries)
+            (std::mem::take(&mut announced.entries), announced.created.clone())
         };
         if self.dry_run {
             return;
         }
         for entry in entries.values().rev().filter(|entry| !defers(entry)) {
-            self.set_metadata_of(entry, &report);
+            self.set_metadata_of(entry, created.contains(&entry.id), &report);
         }
     }
 
-    fn set_metadata_of(&self, entry: &Entry, report: impl Fn(PathBuf, Failure)) {
+    fn set_metadata_of(&self, entry: &Entry, is_new: bool, report: impl Fn(PathBuf, Failure)) {
         let id = if entry.name.is_empty() { 0 } else { entry.id };
-        if let Err(e) = self.open(id).and_then(|dir| self.set_dir_metadata(&dir, entry)) {
+        if let Err(e) = self.open(id).and_then(|dir| self.set_dir_metadata(&dir, entry, is_new)) {
             let path = self.path(id);
             let what = format!("cannot set mode and time of {}", path.display());
             report(path, failure(what, &e));
         }
     }
 
-    fn set_dir_metadata(&self, dir: &Dir, entry: &Entry) -> io::Result<()> {
-        if self.is_served_root(&dir.stat_self()?) {
+    fn set_dir_metadata(&self, dir: &Dir, entry: &Entry, is_new: bool) -> io::Result<()> {
+        let now = dir.stat_self()?;
+        if self.is_served_root(&now) {
             return Ok(());
         }
-        self.metadata_of(entry).apply(dir)
+        let earlier = (!is_new).then_some(now.mode);
+        self.metadata.apply(Target::Dir(dir), entry, earlier)
     }
 
-    /// Returns the mode and time that a directory gets.
-    pub(crate) fn metadata_of(&self, entry: &Entry) -> DirMetadata {
-        DirMetadata { mode: entry.mode, mtime: mtime_of(entry), set_id: self.set_id }
+    /// Returns a function that sets the metadata of a directory later.
+    pub(crate) fn deferred_metadata(&self, entry: &Entry) -> SetMetadata {
+        let (metadata, entry) = (Arc::clone(&self.metadata), entry.clone());
+        let is_new = lock(&self.announced).created.contains(&entry.id);
+        Box::new(move |dir| {
+            let earlier = (!is_new).then_some(dir.stat_self()?.mode);
+            metadata.apply(Target::Dir(dir), &entry, earlier)
+        })
     }
 
     /// Gives the owner access to a directory that an earlier run left without.

@@ -97,7 +97,7 @@ impl MergeQueue {
             SharedDir {
                 source,
                 path: path.strip_prefix(dirs.path(0)).unwrap_or(&path).to_owned(),
-                metadata: dirs.metadata_of(entry),
+                set_metadata: dirs.deferred_metadata(entry),
             }
         })
     }

@@ -9,8 +9,12 @@ mod folded_names;
 mod hashing;
 pub(crate) mod incoming;
 mod kept_times;
+mod link_groups;
+mod links;
+mod lost_metadata;
 mod merge;
 mod metadata;
+mod no_content;
 mod open_parts;
 mod part_file;
 mod place;
@@ -34,7 +38,7 @@ use crate::tuning::incast::flow_hook::FlowHook;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{FileDigest, Message, SideSummary};
+use bankfull_proto::wire::control::{Cause, FileDigest, Message, SideSummary};
 use completion::Completion;
 use dirs::DestinationDirs;
 use hashing::{HashJob, HashQueue};
@@ -43,6 +47,7 @@ use open_parts::PartFiles;
 use place::Placer;
 use registry::FileRegistry;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -70,15 +75,16 @@ impl<'a> Receiver<'a> {
         stats: &'a SessionStats<'a>,
         target: ReceiveTarget,
     ) -> (Self, mpsc::Receiver<HashJob>) {
-        let ReceiveTarget { fsync, checksum, dry_run, set_id, .. } = target;
+        let ReceiveTarget { fsync, checksum, dry_run, .. } = target;
         let completion = Arc::<Completion>::default();
         let released = Arc::clone(&completion);
         session.on_stop(move || released.release());
         let dirs = Arc::new(DestinationDirs::new(&target));
         let base = target.base.clone();
-        let placer = Placer::new(Arc::clone(&dirs), fsync, set_id, dry_run);
+        let placer = Placer::new(Arc::clone(&dirs), fsync, dry_run);
         let placer = Arc::new(placer);
-        let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs));
+        let ends = (Arc::clone(&completion), dry_run);
+        let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs, ends));
         let parts = Arc::new(PartFiles::new(Arc::clone(&registry), target.resume_policy));
         let (hashing, queue) = HashQueue::new();
         let wants = WantDecider {
@@ -141,6 +147,7 @@ impl<'a> Receiver<'a> {
             Message::Entries(_) | Message::EntriesEnd(_) | Message::CompletedDirs(_) => {
                 self.wants.on_announcement(message)?;
             }
+            Message::Accounts(accounts) => registry.dirs.metadata.on_accounts(accounts)?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,
             Message::FileDigest(FileDigest { file, hash }) => {
@@ -204,6 +211,7 @@ impl<'a> Receiver<'a> {
         // After a stop, the next run sets what is left.
         let defers = |entry: &_| is_stopped() || self.wants.defers_metadata(entry);
         registry.dirs.set_metadata(defers, report);
+        self.report_losses();
         if self.syncs_at_end
             && !is_stopped()
             && let Err(e) = registry.dirs.sync_filesystem()
@@ -212,6 +220,16 @@ impl<'a> Receiver<'a> {
             registry.report_problem(registry.dirs.path(0), failure);
         }
         registry.outbox.post(&Message::Done(registry.stats.report()));
+    }
+
+    /// Tells both users of metadata that was not kept.
+    fn report_losses(&self) {
+        for loss in self.registry.dirs.metadata.losses() {
+            match loss.cause() {
+                Cause::Warning => self.registry.warn(PathBuf::new(), loss.text),
+                _ => self.registry.report_problem(self.registry.dirs.path(0), loss),
+            }
+        }
     }
 
     /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.

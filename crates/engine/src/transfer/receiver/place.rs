@@ -3,14 +3,13 @@
 
 use super::dirs::DestinationDirs;
 use super::kept_times::KeptTimes;
-use super::metadata;
-use super::metadata::{mtime_of, set_metadata};
+use super::metadata::{Target, mtime_of, special_of};
 use super::part_file::{create_file_replacing, create_replacing, is_named, remove_journal};
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
 use bankfull_proto::part::{COMMIT_STEPS, CommitStep};
-use bankfull_proto::wire::control::{Cause, Entry, Failure};
+use bankfull_proto::wire::control::{Cause, Entry, Failure, MetadataRules};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,21 +26,14 @@ const MAX_PLACE_TRIES: u32 = 10;
 pub(crate) struct Placer {
     dirs: Arc<DestinationDirs>,
     fsync: Fsync,
-    /// True if the peer is trusted with set-id bits.
-    set_id: bool,
     dry_run: bool,
     pub(crate) kept_times: KeptTimes,
 }
 
 impl Placer {
     /// Returns a placer for the destination. See the fields.
-    pub(crate) fn new(
-        dirs: Arc<DestinationDirs>,
-        fsync: Fsync,
-        set_id: bool,
-        dry_run: bool,
-    ) -> Self {
-        Self { dirs, fsync, set_id, dry_run, kept_times: KeptTimes::default() }
+    pub(crate) fn new(dirs: Arc<DestinationDirs>, fsync: Fsync, dry_run: bool) -> Self {
+        Self { dirs, fsync, dry_run, kept_times: KeptTimes::default() }
     }
 
     /// Writes a small file and renames it into place.
@@ -93,8 +85,15 @@ impl Placer {
         for step in COMMIT_STEPS {
             match step {
                 CommitStep::SetMetadata => {
-                    set_metadata(file, entry, self.set_id)?;
-                    self.kept_times.look(file, name, mtime_of(entry))?;
+                    let metadata = &self.dirs.metadata;
+                    let earlier = match metadata.keeps(MetadataRules::NO_MODES) {
+                        true => dir.stat(name).ok().map(|stat| stat.mode),
+                        false => None,
+                    };
+                    metadata.apply(Target::File(file), entry, earlier)?;
+                    if !metadata.keeps(MetadataRules::NO_TIMES) {
+                        self.kept_times.look(file, name, mtime_of(entry))?;
+                    }
                 }
                 CommitStep::FlushPart if flushes => bankfull_sys::sync_all(file)?,
                 CommitStep::CheckName if !is_named(dir, names, file) => {
@@ -128,7 +127,6 @@ impl Placer {
         let shown = || PathBuf::from(name);
         let failed =
             |e: io::Error| failure(format!("cannot create the link {}", shown().display()), &e);
-        let mtime = mtime_of(entry);
         match dir.stat(name) {
             Ok(stat) if matches!(stat.kind, FileKind::Dir | FileKind::Other) => {
                 let (what, cause) = match stat.kind {
@@ -146,8 +144,8 @@ impl Placer {
                 if stat.kind == FileKind::Symlink
                     && dir.read_link(name).is_ok_and(|t| t == target) =>
             {
-                if stat.mtime != mtime && !self.dry_run {
-                    dir.set_mtime(name, mtime).map_err(failed)?;
+                if !self.dry_run {
+                    self.refresh_metadata(dir, name, entry).map_err(failed)?;
                 }
                 return Ok(false);
             }
@@ -160,9 +158,57 @@ impl Placer {
         self.remove_old_journal(dir, &names, entry).map_err(failed)?;
         let draft = names.part;
         create_replacing(dir, &draft, || dir.symlink(target, &draft)).map_err(failed)?;
-        dir.set_mtime(&draft, mtime).map_err(failed)?;
+        self.dirs.metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
         dir.rename(&draft, name).map_err(failed)?;
         Ok(true)
+    }
+
+    /// Creates a special file; returns false if the same one exists.
+    ///
+    /// `None` if this receiver cannot create devices.
+    pub(crate) fn create_special(
+        &self,
+        dir: &Dir,
+        name: &OsStr,
+        entry: &Entry,
+    ) -> Result<Option<bool>, Failure> {
+        let Some(special) = special_of(entry) else { return Ok(None) };
+        let shown = || PathBuf::from(name);
+        let failed = |e: io::Error| {
+            failure(format!("cannot create the special file {}", shown().display()), &e)
+        };
+        match dir.stat(name) {
+            Ok(stat) if stat.kind == FileKind::Dir => {
+                let text = format!(
+                    "a directory is in the way of the special file {}: remove or rename it",
+                    shown().display()
+                );
+                return Err(Failure::new(Cause::IsADirectory, text));
+            }
+            Ok(stat) if stat.special == Some(special) => {
+                if !self.dry_run {
+                    self.refresh_metadata(dir, name, entry).map_err(failed)?;
+                }
+                return Ok(Some(false));
+            }
+            _ if self.dry_run => return Ok(Some(true)),
+            _ => {}
+        }
+        let metadata = &self.dirs.metadata;
+        if !metadata.may_create(special) {
+            return Ok(None);
+        }
+        let names = PartNames::of(name);
+        self.remove_old_journal(dir, &names, entry).map_err(failed)?;
+        let draft = names.part;
+        let make = || dir.make_special(&draft, special, entry.mode & 0o777);
+        match create_replacing(dir, &draft, make) {
+            Err(e) if metadata.is_lost_device(special, &e) => return Ok(None),
+            made => made.map_err(failed)?,
+        }
+        metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
+        dir.rename(&draft, name).map_err(failed)?;
+        Ok(Some(true))
     }
 
     /// Updates the metadata of a file that was not sent.
@@ -172,6 +218,6 @@ impl Placer {
         name: &OsStr,
         entry: &Entry,
     ) -> io::Result<()> {
-        metadata::refresh_metadata(dir, name, entry, self.set_id)
+        self.dirs.metadata.refresh(dir, name, entry)
     }
 }

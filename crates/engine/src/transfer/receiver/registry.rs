@@ -1,7 +1,9 @@
 //! Files of a receiving session, and reports about them to the sender and the user.
 
+use super::completion::Completion;
 use super::dirs::DestinationDirs;
 use super::incoming::IncomingFile;
+use super::link_groups::HardLinks;
 use crate::base::error::{failure, problem_message};
 use crate::base::sync::lock;
 use crate::session::Session;
@@ -12,6 +14,7 @@ use bankfull_proto::wire::control::{Cause, Failed, Failure, Message};
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Outstanding files of a receiving session with their ledger.
@@ -20,6 +23,12 @@ pub(crate) struct FileRegistry<'a> {
     pub(crate) outbox: Outbox,
     pub(crate) stats: &'a SessionStats<'a>,
     pub(crate) dirs: Arc<DestinationDirs>,
+    pub(crate) completion: Arc<Completion>,
+    /// Inodes with several names.
+    pub(crate) links: HardLinks,
+    pub(crate) dry_run: bool,
+    /// Entries that the outstanding files count as, beyond one each.
+    extra_weight: AtomicUsize,
     ledger: Mutex<ReceiveLedger>,
     incoming: Mutex<HashMap<u64, Arc<IncomingFile>>>,
 }
@@ -31,9 +40,21 @@ impl<'a> FileRegistry<'a> {
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
         dirs: Arc<DestinationDirs>,
+        (completion, dry_run): (Arc<Completion>, bool),
     ) -> Self {
-        let (ledger, incoming) = Default::default();
-        Self { session, outbox, stats, dirs, ledger, incoming }
+        let (links, extra_weight, ledger, incoming) = Default::default();
+        Self {
+            session,
+            outbox,
+            stats,
+            dirs,
+            completion,
+            links,
+            dry_run,
+            extra_weight,
+            ledger,
+            incoming,
+        }
     }
 
     /// Returns the ledger, locked.
@@ -42,6 +63,7 @@ impl<'a> FileRegistry<'a> {
     }
 
     pub(crate) fn insert(&self, incoming: Arc<IncomingFile>) {
+        self.extra_weight.fetch_add(incoming.entry.extra_weight(), Ordering::Relaxed);
         lock(&self.incoming).insert(incoming.entry.id, incoming);
     }
 
@@ -52,13 +74,21 @@ impl<'a> FileRegistry<'a> {
     /// Removes a file, which stays in the ledger.
     pub(crate) fn remove(&self, id: u64) -> Option<Arc<IncomingFile>> {
         let removed = lock(&self.incoming).remove(&id);
-        removed.inspect(|incoming| self.stats.counts.end_check(&incoming.stats))
+        removed.inspect(|incoming| {
+            self.extra_weight.fetch_sub(incoming.entry.extra_weight(), Ordering::Relaxed);
+            self.stats.counts.end_check(&incoming.stats);
+        })
     }
 
     /// Removes a completed file, also from the ledger.
     pub(crate) fn finish(&self, id: u64) {
         self.ledger().finish(id);
         self.remove(id);
+    }
+
+    /// Returns the entries that the outstanding files count as, beyond one each.
+    pub(crate) fn extra_weight(&self) -> usize {
+        self.extra_weight.load(Ordering::Relaxed)
     }
 
     /// Returns the path of a file for messages.
@@ -77,6 +107,7 @@ impl<'a> FileRegistry<'a> {
         let Some(incoming) = self.remove(id) else { return };
         self.stats.file_failed(self.path(&incoming), failure);
         self.outbox.post(&Message::Failed(Failed { file: id, failure: failure.clone() }));
+        self.link_failed(&incoming.entry);
     }
 
     /// Reports a warning to both users.

@@ -166,6 +166,7 @@ impl<'a> FileStore<'a> {
         add(&registry.stats.counts.bytes_moved, incoming.entry.size);
         let hash = hash.map(|hash| hash.to_string());
         registry.stats.file_copied(registry.path(incoming), incoming.entry.size, hash);
+        registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
     }
 
     /// Records the holes of a file.
@@ -233,6 +234,7 @@ impl<'a> FileStore<'a> {
         let hash = hash.map(|hash| hash.to_string());
         registry.stats.file_copied(registry.path(&incoming), incoming.entry.size, hash);
         registry.outbox.post_finished(&[id]);
+        registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         1
     }
 
@@ -277,6 +279,7 @@ impl<'a> FileStore<'a> {
                 remove_part(&dir, &incoming.name, &registry.session);
             }
             registry.stats.file_failed(registry.path(&incoming), &aborted.failure);
+            registry.link_failed(&incoming.entry);
         }
         Ok(())
     }
@@ -294,6 +297,7 @@ impl<'a> FileStore<'a> {
             }
             self.placer.refresh_metadata(&dir, &incoming.name, &incoming.entry)
         });
+        registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         match refreshed {
             Ok(()) => registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size),
             Err(e) => {
@@ -311,6 +315,7 @@ impl<'a> FileStore<'a> {
         registry.ledger().finish(id);
         let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
         registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
+        registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         self.completion.on_completed(1);
     }
 }

@@ -17,12 +17,14 @@ use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::filter::FilterScope;
-use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS};
+use bankfull_proto::limits::{
+    MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS, MAX_XATTRS_BYTES, XATTR_BYTES_PER_ENTRY,
+};
 use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
+    Entry, EntryKind, Failure, FileRuns, Message, MetadataRules, Source, Totals, Verdict, Want,
 };
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::collections::VecDeque;
@@ -133,13 +135,17 @@ impl WantDecider<'_> {
     ///
     /// A merged session is answered only after everything was announced.
     fn check_outstanding(&self) -> Result<(), Error> {
-        let held = lock(&self.held.files).len();
-        let files = self.registry.ledger().outstanding_files() + held;
+        let weight = |held: &HeldFile| 1 + held.incoming.entry.extra_weight();
+        let held: usize = lock(&self.held.files).iter().map(weight).sum();
+        let links = self.registry.links.waiting();
+        let files = self.registry.ledger().outstanding_files() + self.registry.extra_weight();
+        let files = files + held + links;
         let dirs = self.registry.dirs.outstanding();
         let quota = self.registry.session.entry_quota.as_ref();
         quota.iter().for_each(|quota| quota.set_outstanding(files + dirs));
         let limit = quota.map_or(MAX_OUTSTANDING_FILES, |quota| quota.max_files()) as usize;
-        let max_files = EXCESS_FACTOR * limit;
+        // An entry with attributes may go beyond the limit.
+        let max_files = EXCESS_FACTOR * limit + MAX_XATTRS_BYTES / XATTR_BYTES_PER_ENTRY;
         let files = ("the number of files that are announced and not completed", files, max_files);
         let max_dirs = max_files + MAX_UNCOUNTED_DIRS;
         let dirs =
@@ -195,7 +201,7 @@ impl WantDecider<'_> {
         self.completion.on_announced(answered)?;
         let mut answers = Answers::default();
         let mut made = Vec::new();
-        for entry in entries {
+        for mut entry in entries {
             if self.registry.session.is_stopped() {
                 return Ok(());
             }
@@ -209,11 +215,15 @@ impl WantDecider<'_> {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
             self.check_filters(&entry)?;
+            self.check_kind(&entry)?;
+            self.registry.dirs.metadata.on_entry(&mut entry)?;
             match entry.kind {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
                 _ if self.refuse_same_name(&entry, &mut answers.wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut answers.wants, &mut made),
+                EntryKind::HardLink => self.on_hard_link(&entry, &mut answers.wants, &mut made),
+                EntryKind::Special => self.on_special(&entry, &mut answers.wants, &mut made),
                 EntryKind::File => self.on_file(entry, &mut answers),
             }
         }
@@ -240,6 +250,35 @@ impl WantDecider<'_> {
                 let text = format!("{}, which the filter rules exclude", path.display());
                 Err(WireError::Unrequested(text).into())
             }
+        }
+    }
+
+    /// Checks that the request asked for entries of this kind.
+    fn check_kind(&self, entry: &Entry) -> Result<(), Error> {
+        let metadata = &self.registry.dirs.metadata;
+        let needed = match entry.kind {
+            EntryKind::HardLink => MetadataRules::HARD_LINKS,
+            EntryKind::Special => {
+                let special = entry.extra.as_ref().and_then(|extra| extra.special);
+                special.map(|special| special.kind.rule()).unwrap_or_default()
+            }
+            EntryKind::Symlink if metadata.keeps(MetadataRules::NO_SYMLINKS) => {
+                MetadataRules::default()
+            }
+            _ => return self.announce_link(entry),
+        };
+        if metadata.keeps(needed) {
+            return self.announce_link(entry);
+        }
+        let name = String::from_utf8_lossy(&entry.name);
+        Err(WireError::Unrequested(format!("the entry {name:?} of this kind")).into())
+    }
+
+    /// Records the first name of an inode with several.
+    fn announce_link(&self, entry: &Entry) -> Result<(), Error> {
+        match entry.link_group() {
+            Some(group) if entry.kind != EntryKind::HardLink => self.registry.links.announce(group),
+            _ => Ok(()),
         }
     }
 
@@ -278,7 +317,13 @@ impl WantDecider<'_> {
     }
 
     /// Refuses an entry.
-    fn refuse(&self, entry: &Entry, shown: PathBuf, failure: Failure, wants: &mut Vec<Want>) {
+    pub(super) fn refuse(
+        &self,
+        entry: &Entry,
+        shown: PathBuf,
+        failure: Failure,
+        wants: &mut Vec<Want>,
+    ) {
         let registry = &self.registry;
         if entry.kind == EntryKind::Dir {
             registry.dirs.add_failed(entry);
@@ -288,6 +333,7 @@ impl WantDecider<'_> {
         add(&registry.stats.counts.files_total, u64::from(is_file));
         registry.stats.file_failed(shown, &failure);
         wants.push(make_refusal(entry.id, failure));
+        registry.link_failed(entry);
     }
 
     fn on_dir(&self, entry: Entry) {
@@ -313,7 +359,12 @@ impl WantDecider<'_> {
     }
 
     /// Fails if another session receives a file of an entry's name.
-    fn refuse_received(&self, dir: &Dir, name: &OsStr, entry: &Entry) -> Result<(), Failure> {
+    pub(super) fn refuse_received(
+        &self,
+        dir: &Dir,
+        name: &OsStr,
+        entry: &Entry,
+    ) -> Result<(), Failure> {
         match self.dry_run || entry.name.is_empty() || self.registry.dirs.is_parent_created(entry) {
             true => Ok(()),
             false => refuse_received(dir, name, &self.registry.session),
@@ -326,35 +377,6 @@ impl WantDecider<'_> {
             self.registry.dirs.complete(id, |path, failure| {
                 self.registry.report_problem(path, failure);
             });
-        }
-    }
-
-    fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
-        let registry = &self.registry;
-        add(&registry.stats.counts.symlinks, 1);
-        let name = registry.dirs.local_name(entry);
-        let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
-            Some(dir) => {
-                self.refuse_received(&dir, &name, entry)?;
-                self.placer.create_symlink(&dir, &name, entry)
-            }
-            None => Ok(true),
-        });
-        match placed {
-            Ok(true) if self.dry_run => {
-                let path = registry.dirs.path_of(entry.parent, &name);
-                registry.stats.file_completed(path, Outcome::WouldCopy, 0, None);
-                wants.push(make_want(entry.id, Verdict::WouldSend));
-            }
-            Ok(true) => {
-                add(&registry.stats.counts.symlinks_created, 1);
-                made.push(entry.id);
-            }
-            Ok(false) => wants.push(make_want(entry.id, Verdict::Skip)),
-            Err(failure) => {
-                registry.stats.file_failed(registry.dirs.path_of(entry.parent, &name), &failure);
-                wants.push(make_refusal(entry.id, failure));
-            }
         }
     }
 
@@ -371,6 +393,7 @@ impl WantDecider<'_> {
             Err(failure) => {
                 registry.stats.file_failed(registry.path(&incoming), &failure);
                 answers.wants.push(make_refusal(id, failure));
+                registry.link_failed(&incoming.entry);
             }
         }
     }
@@ -420,11 +443,13 @@ impl WantDecider<'_> {
         let id = incoming.entry.id;
         if plan == Plan::Skip {
             registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size);
+            registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::Skip));
         }
         if self.dry_run && plan == Plan::Receive {
             let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
             registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
+            registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::WouldSend));
         }
         let file = HeldFile { incoming, plan, wait: Mutex::default() };
@@ -440,6 +465,7 @@ impl WantDecider<'_> {
             Err(failure) => {
                 registry.stats.file_failed(registry.path(&file.incoming), &failure);
                 answers.wants.push(make_refusal(file.incoming.entry.id, failure));
+                registry.link_failed(&file.incoming.entry);
             }
         }
     }

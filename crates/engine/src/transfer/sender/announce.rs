@@ -49,7 +49,8 @@ impl Announcer {
         if batch.entries.is_empty() {
             batch.since = Instant::now();
         }
-        batch.bytes += 64 + entry.name.len() + entry.target.len();
+        let extra = entry.extra.as_deref().map_or(0, |extra| 16 + extra.xattr_bytes());
+        batch.bytes += 64 + entry.name.len() + entry.target.len() + extra;
         batch.entries.push(entry);
         let full = batch.bytes >= ENTRY_BATCH_TARGET_BYTES
             || batch.entries.len() >= MAX_ENTRIES_PER_BATCH

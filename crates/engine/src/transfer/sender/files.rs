@@ -1,15 +1,19 @@
 //! Source files by number: how they are opened and checked for changes.
 
+use super::metadata::SourceMetadata;
 use crate::base::error;
 use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
+use crate::model::metadata::Metadata;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
-use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
-use bankfull_sys::{FileKind, Stat};
+use bankfull_proto::wire::control::{
+    Cause, Entry, EntryKind, ExtraMetadata, Failure, FileRuns, MetadataRules, Special, SpecialKind,
+};
+use bankfull_sys::{Dir, FileKind, SpecialFile, Stat};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -57,9 +61,31 @@ pub(crate) enum SourceError {
 pub(crate) struct SourceFiles {
     files: Mutex<HashMap<u64, Arc<SourceFile>>>,
     pub(crate) dirs: DirTable,
+    pub(crate) metadata: SourceMetadata,
 }
 
 impl SourceFiles {
+    /// Returns a table without files.
+    pub(crate) fn new(metadata: Metadata) -> Self {
+        Self { metadata: SourceMetadata::new(metadata), ..Self::default() }
+    }
+
+    /// Builds the entry `name` of a directory, without a number; of itself if the name is empty.
+    ///
+    /// # Errors
+    /// Metadata that cannot be read.
+    pub(crate) fn describe(
+        &self,
+        dir: &Dir,
+        name: &OsStr,
+        stat: &Stat,
+        parent: u64,
+    ) -> io::Result<Entry> {
+        let mut entry = entry_of(stat, name, parent);
+        self.metadata.complete(&mut entry, dir, name, stat)?;
+        Ok(entry)
+    }
+
     pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
         let name = name.to_owned();
         let (stats, sendfile_refused, open) = Default::default();
@@ -98,8 +124,12 @@ impl SourceFiles {
         let before = &file.entry;
         let until = Instant::now() + TRUNCATE_TIMEOUT;
         loop {
-            let stat = self.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
-            let now = entry_of(&stat, &file.name, before.parent)?;
+            let dir = self.dirs.open(file.dir).ok()?;
+            let stat = dir.stat(&file.name).ok()?;
+            let mut now = self.describe(&dir, &file.name, &stat, before.parent).ok()?;
+            if let Some(group) = before.link_group() {
+                now.extra.get_or_insert_default().link_group = Some(group);
+            }
             let times = |entry: &Entry| (entry.mtime_secs, entry.mtime_nanos, entry.version);
             let is_truncating = now.size != before.size && times(&now) == times(before);
             if !is_truncating || Instant::now() >= until || is_stopped() {
@@ -125,7 +155,10 @@ impl SourceFiles {
         let opened = self
             .dirs
             .open(file.dir)
-            .and_then(|dir| dir.open_file(&file.name))
+            .and_then(|dir| match self.metadata.keeps(MetadataRules::OPEN_NOATIME) {
+                true => dir.open_file_noatime(&file.name),
+                false => dir.open_file(&file.name),
+            })
             .map_err(|e| self.failed(file, &e))?;
         self.check(file, &opened)?;
         Ok(opened)
@@ -218,18 +251,18 @@ impl SourceFiles {
     }
 }
 
-/// Builds the entry of a directory entry, without a number; `None` for a special file.
-pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> {
+/// Builds the entry of a directory entry, without a number.
+fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Entry {
     let kind = match stat.kind {
         FileKind::File => EntryKind::File,
         FileKind::Dir => EntryKind::Dir,
         FileKind::Symlink => EntryKind::Symlink,
-        FileKind::Other => return None,
+        FileKind::Other => EntryKind::Special,
     };
     let size = if kind == EntryKind::File { stat.size } else { 0 };
     let packed = size <= MAX_PACKED_FILE_BYTES;
     let in_blocks = kind == EntryKind::File && !packed;
-    Some(Entry {
+    Entry {
         id: 0,
         parent,
         name: name.as_bytes().to_vec(),
@@ -244,8 +277,20 @@ pub(crate) fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Option<Entry> 
         block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
         sparse: in_blocks && stat.allocated < size,
         target: Vec::new(),
-        extra: None,
-    })
+        extra: special_of(stat).map(|special| {
+            Box::new(ExtraMetadata { special: Some(special), ..ExtraMetadata::default() })
+        }),
+    }
+}
+
+fn special_of(stat: &Stat) -> Option<Special> {
+    let (kind, major, minor) = match stat.special? {
+        SpecialFile::Fifo => (SpecialKind::Fifo, 0, 0),
+        SpecialFile::Socket => (SpecialKind::Socket, 0, 0),
+        SpecialFile::CharDevice(major, minor) => (SpecialKind::CharDevice, major, minor),
+        SpecialFile::BlockDevice(major, minor) => (SpecialKind::BlockDevice, major, minor),
+    };
+    Some(Special { kind, major, minor })
 }
 
 /// Returns a hash that changes when the file is written, replaced or moved.
@@ -264,7 +309,6 @@ fn version_of(stat: &Stat) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull_sys::Dir;
 
     #[test]
     fn holes_are_exactly_the_blocks_without_data() {
@@ -278,7 +322,7 @@ mod tests {
         let sources = SourceFiles::default();
         sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(&file).unwrap();
-        let mut entry = entry_of(&stat, OsStr::new("f"), 0).unwrap();
+        let mut entry = entry_of(&stat, OsStr::new("f"), 0);
         entry.id = 5;
         assert!(entry.sparse);
         sources.insert(entry, 0, OsStr::new("f"), 0);
@@ -296,7 +340,7 @@ mod tests {
         let sources = SourceFiles::default();
         sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
-        sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), 0, OsStr::new("f"), 0);
+        sources.insert(entry_of(&stat, OsStr::new("f"), 0), 0, OsStr::new("f"), 0);
         let file = sources.find(0).unwrap();
         assert!(sources.open_uncached(&file).is_ok());
         thread::sleep(Duration::from_millis(20));

@@ -3,13 +3,13 @@
 use crate::base::accounts::Accounts;
 use crate::base::sync::lock;
 use crate::model::metadata::Metadata;
-use bankfull_proto::account_map::{AccountMap, MappedTo};
+use crate::transfer::accounts::account_of;
 use bankfull_proto::acl;
 use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_XATTRS_BYTES};
 use bankfull_proto::wire::control::{
-    Account, AccountKind, Bytes, Entry, EntryKind, ExtraMetadata, MetadataRules, Xattr,
+    Account, AccountKind, Entry, EntryKind, ExtraMetadata, MetadataRules, Xattr,
 };
-use bankfull_sys::{Dir, FileKind, Stat, XattrTarget};
+use bankfull_sys::{Dir, FileKind, SpecialFile, Stat, XattrTarget};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
@@ -59,8 +59,9 @@ impl SourceMetadata {
         self.keep.rules.has(rule)
     }
 
-    /// Adds what is kept to the entry `name` of a directory, or of the directory itself if the
-    /// name is empty.
+    /// Adds what is kept to an entry.
+    ///
+    /// It is `name` in a directory, or the directory itself if the name is empty.
     ///
     /// # Errors
     /// Attributes that cannot be read.
@@ -146,9 +147,7 @@ impl SourceMetadata {
             AccountKind::Group => &self.keep.changes.groups,
         };
         let is_named = !self.keeps(MetadataRules::NUMERIC_IDS);
-        let name = (is_named || !map.is_empty())
-            .then(|| self.accounts.name_of(kind, id))
-            .flatten();
+        let name = (is_named || !map.is_empty()).then(|| self.accounts.name_of(kind, id)).flatten();
         account_of(kind, id, name, map, is_named)
     }
 
@@ -178,23 +177,18 @@ impl SourceMetadata {
     }
 }
 
-/// Returns what the receiver is to make of an account; `None` if the number stands for itself.
-pub(crate) fn account_of(
-    kind: AccountKind,
-    id: u32,
-    name: Option<Vec<u8>>,
-    map: &AccountMap,
-    is_named: bool,
-) -> Option<Account> {
-    let account = Account { kind, id, name: None, mapped: None, required: None };
-    match map.map(id, name.as_deref()) {
-        Some(MappedTo::Id(mapped)) => Some(Account { mapped: Some(*mapped), ..account }),
-        Some(MappedTo::Name(name)) => {
-            Some(Account { name: Some(Bytes(name.clone())), required: Some(true), ..account })
-        }
-        // The superuser is the same everywhere.
-        None if id == 0 || !is_named => None,
-        None => name.map(|name| Account { name: Some(Bytes(name)), ..account }),
+/// Returns the entry of a further name of an inode.
+pub(crate) fn further_name(entry: Entry, group: u64) -> Entry {
+    let extra = ExtraMetadata { link_group: Some(group), ..ExtraMetadata::default() };
+    let kind = EntryKind::HardLink;
+    Entry { kind, size: 0, block_bytes: 0, sparse: false, extra: Some(Box::new(extra)), ..entry }
+}
+
+/// Returns the rule that keeps a special file.
+pub(crate) fn rule_of(special: SpecialFile) -> MetadataRules {
+    match special {
+        SpecialFile::Fifo | SpecialFile::Socket => MetadataRules::SPECIALS,
+        SpecialFile::CharDevice(..) | SpecialFile::BlockDevice(..) => MetadataRules::DEVICES,
     }
 }
 
@@ -219,18 +213,5 @@ mod tests {
         assert!(lock(&links.links).by_inode.is_empty());
         let without = SourceMetadata::default();
         assert_eq!(without.link_name(&stat("a")), LinkName::Only);
-    }
-
-    #[test]
-    fn maps_come_before_names() {
-        let map = AccountMap::parse("alice:bob,7:9").unwrap();
-        let of = |id, name: Option<&str>, is_named| {
-            account_of(AccountKind::User, id, name.map(Into::into), &map, is_named)
-        };
-        assert_eq!(of(1, Some("alice"), true).unwrap().required, Some(true));
-        assert_eq!(of(7, Some("carol"), true).unwrap().mapped, Some(9));
-        assert_eq!(of(8, Some("carol"), true).unwrap().name.unwrap().0, b"carol");
-        assert_eq!(of(8, Some("carol"), false), None);
-        assert_eq!(of(0, Some("root"), true), None);
     }
 }

@@ -5,6 +5,7 @@
 mod announce;
 pub(crate) mod files;
 mod filters;
+pub(crate) mod metadata;
 mod stream_thread;
 mod walk;
 mod work_queue;
@@ -13,6 +14,7 @@ use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
 use crate::file_io::roots::SourceItem;
+use crate::model::transfer_options::SendRules;
 use crate::session::Session;
 use crate::stats::counters::{ByteSource, add, read};
 use crate::stats::session_stats::SessionStats;
@@ -22,7 +24,7 @@ use announce::Announcer;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::limits::MAX_RUNS;
+use bankfull_proto::limits::{MAX_OWNER_NAMES, MAX_RUNS};
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
@@ -64,19 +66,19 @@ impl<'a> Sender<'a> {
         session: &'a Session,
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
-        (dry_run, filters): (bool, FilterScope),
+        how: SendRules,
     ) -> Self {
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
             session,
             outbox,
             stats,
-            files: SourceFiles::default(),
+            files: SourceFiles::new(how.metadata),
             announcer,
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
-            dry_run,
-            filters,
+            dry_run: how.dry_run,
+            filters: how.filters,
         }
     }
 
@@ -322,7 +324,8 @@ impl<'a> Sender<'a> {
             let hash = hash.map(|h| h.to_string());
             self.stats.file_copied(path, file.entry.size, hash);
         } else {
-            add(&self.stats.counts.symlinks_created, 1);
+            let is_symlink = file.entry.kind == EntryKind::Symlink;
+            add(&self.stats.counts.symlinks_created, u64::from(is_symlink));
         }
         Ok(())
     }
@@ -467,6 +470,10 @@ impl<'a> Sender<'a> {
 
     /// Numbers an entry, enters it in the ledger, and queues it for the receiver.
     fn announce(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
+        let accounts = self.files.metadata.new_accounts(&entry);
+        for accounts in accounts.chunks(MAX_OWNER_NAMES) {
+            self.outbox.post(&Message::Accounts(accounts.to_vec()));
+        }
         self.announcer.announce(entry, |entry| {
             if entry.kind != EntryKind::Dir {
                 self.files.insert(entry.clone(), dir, name, attempt);

@@ -2,8 +2,8 @@
 
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
-use super::files::entry_of;
 use super::filters::DirFilters;
+use super::metadata::{LinkName, further_name, rule_of};
 use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
@@ -11,9 +11,9 @@ use crate::base::part_names;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES};
 use bankfull_proto::send::SendLedger;
-use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
+use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, MetadataRules};
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -75,6 +75,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
             self.walk_item(at, item);
         }
+        self.report_oversized();
         self.sender.announcer.flush();
         self.sender.stats.counts.total_is_final.store(true, Ordering::Relaxed);
         // Under one lock: the receiver may report completion as soon as it has read this message.
@@ -83,6 +84,20 @@ impl<'s, 'a> Walk<'s, 'a> {
             ledger.on_entries_end();
         });
         self.sender.queue.notify_completion();
+    }
+
+    /// Tells both users of attributes that the protocol cannot carry.
+    fn report_oversized(&self) {
+        let oversized = self.sender.files.metadata.oversized.load(Ordering::Relaxed);
+        if oversized > 0 {
+            let text = format!(
+                "entries whose extended attributes were not kept: {oversized}: they exceed {} KiB",
+                MAX_XATTRS_BYTES >> 10
+            );
+            self.sender.stats.warn(text.clone());
+            let failure = Failure::new(Cause::Warning, text);
+            self.sender.outbox.post(&problem_message(PathBuf::new(), failure));
+        }
     }
 
     /// Waits while the outbox is full or too many entries are outstanding; false after a stop.
@@ -136,7 +151,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             Err(e) => return self.report_error(item.operand.clone(), &e),
         };
         let name = if item.contents { OsStr::new("") } else { &item.name };
-        let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
+        let Some(id) = self.announce_dir(&item.dir, 0, name, &item.stat) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
         let path = item.operand.clone();
         let entered = self.enter_dir(EnteredDir { dir, id, path, depth: 0 }, &filters, name);
@@ -170,7 +185,7 @@ impl<'s, 'a> Walk<'s, 'a> {
 
     /// Announces a subdirectory and opens it for its listing.
     fn enter_subdir(&self, at: &WalkedDir, name: &OsStr, stat: &Stat) -> Option<WalkedDir> {
-        let id = self.announce_dir(at.id, name, stat)?;
+        let id = self.announce_dir(&at.dir, at.id, name, stat)?;
         self.sender.files.dirs.insert(id, at.id, name);
         let path = join_path(&at.path, name);
         match at.dir.open_child_dir(name).map(Arc::new) {
@@ -264,27 +279,51 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    fn announce_dir(&self, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
-        let entry = entry_of(stat, name, parent)?;
+    /// Announces a directory of `dir`; `dir` itself if the name is empty.
+    fn announce_dir(&self, dir: &Dir, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
+        let entry = match self.sender.files.describe(dir, name, stat, parent) {
+            Ok(entry) => entry,
+            Err(e) => {
+                self.report_error(self.sender.files.dirs.path_of(parent, name), &e);
+                return None;
+            }
+        };
         add(&self.sender.stats.counts.dirs, 1);
         Some(self.sender.announce(entry, 0, name, 0))
     }
 
-    /// Announces a file or symlink; skips a special file.
+    /// Announces an entry that is no directory; skips what is not kept.
     fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
-        let Some(mut entry) = entry_of(stat, name, parent) else {
-            add(&self.sender.stats.counts.special_files_skipped, 1);
-            let path = self.sender.files.dirs.path_of(key, name);
-            return self.report_skipped(path, "neither a file, a directory nor a symlink");
+        let path = || self.sender.files.dirs.path_of(key, name);
+        if let Some(why) = self.reason_to_skip(stat) {
+            return self.report_skipped(path(), why);
+        }
+        let mut entry = match self.sender.files.describe(dir, name, stat, parent) {
+            Ok(entry) => entry,
+            Err(e) => return self.report_error(path(), &e),
         };
+        match self.sender.files.metadata.link_name(stat) {
+            LinkName::Only => {}
+            LinkName::First(group) => {
+                entry.extra.get_or_insert_default().link_group = Some(group);
+            }
+            LinkName::Further(group) => {
+                add(&self.sender.stats.counts.hard_links, 1);
+                let entry = further_name(entry, group);
+                self.sender.announce(entry, key, name, 0);
+                return;
+            }
+        }
         if entry.kind == EntryKind::Symlink {
             match dir.read_link(name) {
                 Ok(target) => entry.target = target.as_bytes().to_vec(),
-                Err(e) => return self.report_error(self.sender.files.dirs.path_of(key, name), &e),
+                Err(e) => return self.report_error(path(), &e),
             }
             add(&self.sender.stats.counts.symlinks, 1);
+        } else if entry.kind == EntryKind::Special {
+            add(&self.sender.stats.counts.special_files, 1);
         } else if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
-            let path = self.sender.files.dirs.path_of(key, name);
+            let path = path();
             let text = format!("{} exceeds the maximum file size", path.display());
             return self.report_failure(path, Failure::new(Cause::Other, text));
         } else {
@@ -292,6 +331,21 @@ impl<'s, 'a> Walk<'s, 'a> {
             add(&self.sender.stats.counts.bytes_total, entry.size);
         }
         self.sender.announce(entry, key, name, 0);
+    }
+
+    /// Returns why an entry is not copied; `None` if it is.
+    fn reason_to_skip(&self, stat: &Stat) -> Option<&'static str> {
+        let metadata = &self.sender.files.metadata;
+        match (stat.kind, stat.special) {
+            (FileKind::Symlink, _) if metadata.keeps(MetadataRules::NO_SYMLINKS) => {
+                Some("a symlink, and --no-links leaves them out")
+            }
+            (_, Some(special)) if !metadata.keeps(rule_of(special)) => {
+                add(&self.sender.stats.counts.special_files_skipped, 1);
+                Some("neither a file, a directory nor a symlink")
+            }
+            _ => None,
+        }
     }
 
     fn report_error(&self, path: PathBuf, error: &io::Error) {

@@ -1,7 +1,7 @@
 //! Announced tree: [`Entry`], [`Totals`], and [`Problem`] for parts that were left out.
 
+use super::bytes::PathBytes;
 use super::metadata::{ExtraMetadata, Xattr};
-use super::open::PathBytes;
 use crate::blocks::Layout;
 use crate::error::WireError;
 use crate::limits::{MAX_PACKED_FILE_BYTES, MAX_PATH_BYTES, XATTR_BYTES_PER_ENTRY};

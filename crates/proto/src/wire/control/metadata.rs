@@ -1,6 +1,6 @@
 //! Metadata beyond modes and times: what a transfer keeps, and what an entry has of it.
 
-use super::open::Bytes;
+use super::bytes::Bytes;
 use crate::error::WireError;
 use crate::limits::{
     MAX_ACCOUNT_NAME_BYTES, MAX_OWNER_NAMES, MAX_XATTR_NAME_BYTES, MAX_XATTRS_BYTES,

@@ -1,5 +1,6 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
+use super::bytes::{Bytes, PathBytes};
 use super::metadata::MetadataRules;
 use crate::error::WireError;
 use crate::limits::{
@@ -138,24 +139,6 @@ pub struct Opened {
     #[n(3)]
     pub max_outstanding_files: Option<u32>,
 }
-
-/// A path as bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(transparent)]
-pub struct PathBytes(
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub Vec<u8>,
-);
-
-/// Raw bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(transparent)]
-pub struct Bytes(
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub Vec<u8>,
-);
 
 /// A source operand of the command.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

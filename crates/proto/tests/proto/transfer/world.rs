@@ -127,7 +127,7 @@ impl World {
             plans: scenario.files.clone(),
             push: scenario.push,
             random: Random(scenario.seed),
-            send: SendLedger::new(),
+            send: SendLedger::default(),
             receive: ReceiveLedger::new(),
             sender_guard: Guard::new(Role::Sender),
             receiver_guard: Guard::new(Role::Receiver),

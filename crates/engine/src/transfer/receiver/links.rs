@@ -1,0 +1,171 @@
+//! Hard links at the destination: further names of entries that the session has put in place.
+
+use super::dirs::DestinationDirs;
+use super::link_groups::Group;
+use super::part_file::{create_replacing, refuse_received};
+use super::registry::FileRegistry;
+use super::want_message::{make_refusal, make_want};
+use crate::base::error::failure;
+use crate::base::event::Outcome;
+use crate::base::part_names::PartNames;
+use bankfull_proto::sources::split_path;
+use bankfull_proto::wire::control::{Cause, Entry, Failure, Message, Verdict, Want};
+use bankfull_sys::{Dir, FileKind};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Reason of a further name that cannot be made.
+const FIRST_FAILED: &str = "the file that it is a hard link to was not copied";
+
+/// Answer to a further name that waited.
+enum Answer {
+    Finished,
+    Want(Want),
+}
+
+/// Outcome of a further name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LinkOutcome {
+    Made,
+    /// The name exists already.
+    Unchanged,
+    /// A dry run would make it.
+    WouldMake,
+    LeftOut,
+}
+
+impl FileRegistry<'_> {
+    /// Makes the further names that wait for an entry, which is in place.
+    pub(crate) fn link_placed(&self, entry: &Entry, dir: u64, name: &OsStr) {
+        let Some(group) = entry.link_group() else { return };
+        let path = self.dirs.path_of(dir, name);
+        let path = path.strip_prefix(self.dirs.path(0)).unwrap_or(&path);
+        self.make_waiting(self.links.place(group, path.as_os_str().as_bytes()));
+    }
+
+    /// Leaves out the further names of an entry that is left out.
+    pub(crate) fn link_left_out(&self, entry: &Entry) {
+        if let Some(group) = entry.link_group() {
+            self.make_waiting(self.links.settle(group, Group::LeftOut));
+        }
+    }
+
+    /// Fails the further names of an entry that failed.
+    pub(crate) fn link_failed(&self, entry: &Entry) {
+        if let Some(group) = entry.link_group() {
+            self.make_waiting(self.links.settle(group, Group::Failed));
+        }
+    }
+
+    fn make_waiting(&self, names: Vec<Entry>) {
+        for entry in names {
+            let answer = match self.make_link(&entry) {
+                Ok(Some(LinkOutcome::Made)) => Answer::Finished,
+                Ok(outcome) => Answer::Want(self.link_want(&entry, outcome)),
+                Err(failure) => Answer::Want(self.link_refusal(&entry, failure)),
+            };
+            match answer {
+                Answer::Finished => self.outbox.post_finished(&[entry.id]),
+                Answer::Want(want) => self.outbox.post(&Message::Wants(vec![want])),
+            }
+            self.completion.on_completed(1);
+        }
+    }
+
+    /// Returns the want for a further name that is not made.
+    pub(crate) fn link_want(&self, entry: &Entry, outcome: Option<LinkOutcome>) -> Want {
+        if outcome != Some(LinkOutcome::WouldMake) {
+            return make_want(entry.id, Verdict::Skip);
+        }
+        let path = self.dirs.path_of(entry.parent, &self.dirs.local_name(entry));
+        self.stats.file_completed(path, Outcome::WouldCopy, 0, None);
+        make_want(entry.id, Verdict::WouldSend)
+    }
+
+    /// Records a further name that failed; returns its want.
+    pub(crate) fn link_refusal(&self, entry: &Entry, failure: Failure) -> Want {
+        let path = self.dirs.path_of(entry.parent, &self.dirs.local_name(entry));
+        let text = match failure.text.as_str() {
+            FIRST_FAILED => format!("cannot create {}: {FIRST_FAILED}", path.display()),
+            text => text.to_owned(),
+        };
+        let failure = Failure::new(failure.cause(), text);
+        self.stats.file_failed(path, &failure);
+        make_refusal(entry.id, failure)
+    }
+
+    /// Makes a further name; `None` if it waits for the first one.
+    ///
+    /// # Errors
+    /// The name cannot be made.
+    pub(crate) fn make_link(&self, entry: &Entry) -> Result<Option<LinkOutcome>, Failure> {
+        let path = match self.links.state_for(entry) {
+            Some(Group::Waiting(_)) => return Ok(None),
+            Some(Group::Placed(path)) => path,
+            Some(Group::LeftOut) => return Ok(Some(LinkOutcome::LeftOut)),
+            Some(Group::Failed) | None => return Err(Failure::new(Cause::Io, FIRST_FAILED)),
+        };
+        let name = self.dirs.local_name(entry);
+        let Some(dir) = self.dirs.parent_of(entry)? else {
+            return Ok(Some(LinkOutcome::WouldMake));
+        };
+        let shown = self.dirs.path_of(entry.parent, &name);
+        let failed =
+            |e: io::Error| failure(format!("cannot create the hard link {}", shown.display()), &e);
+        let first = open_first(&self.dirs, &path);
+        let old = match first {
+            Ok(first) => first,
+            // What a dry run would have copied.
+            Err(_) if self.dry_run => return Ok(Some(LinkOutcome::WouldMake)),
+            Err(e) => return Err(failed(e)),
+        };
+        let existing = match dir.stat(&name) {
+            Ok(stat) => Some(stat),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(e)),
+        };
+        let inode = old.0.stat(&old.1).map(|stat| (stat.dev, stat.ino)).map_err(failed)?;
+        match existing {
+            Some(stat) if (stat.dev, stat.ino) == inode => return Ok(Some(LinkOutcome::Unchanged)),
+            Some(stat) if stat.kind == FileKind::Dir => {
+                let text = format!(
+                    "a directory is in the way of the hard link {}: remove or rename it",
+                    shown.display()
+                );
+                return Err(Failure::new(Cause::IsADirectory, text));
+            }
+            _ if self.dry_run => return Ok(Some(LinkOutcome::WouldMake)),
+            Some(_) => {
+                refuse_received(&dir, &name, &self.session)?;
+                replace(&dir, &name, &old).map_err(failed)?;
+            }
+            None => dir.link(&name, &old.0, &old.1).map_err(failed)?,
+        }
+        Ok(Some(LinkOutcome::Made))
+    }
+}
+
+/// First name of an inode: its directory, and the name in it.
+type FirstName = (Arc<Dir>, std::ffi::OsString);
+
+fn open_first(dirs: &DestinationDirs, path: &[u8]) -> io::Result<FirstName> {
+    let base = dirs.open(0)?;
+    let parts = split_path(path);
+    let name = parts.name.ok_or(io::ErrorKind::NotFound)?;
+    let dir = if parts.dir.is_empty() { base } else { Arc::new(base.open_beneath(parts.dir)?) };
+    Ok((dir, OsStr::from_bytes(name).to_owned()))
+}
+
+/// Replaces an entry by a hard link.
+fn replace(dir: &Dir, name: &OsStr, old: &FirstName) -> io::Result<()> {
+    let draft = PartNames::of(name).part;
+    create_replacing(dir, &draft, || dir.link(&draft, &old.0, &old.1))?;
+    dir.rename(&draft, name)?;
+    // Renaming a name to another one of the same inode leaves both. (rename(2))
+    match dir.unlink(&draft) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}

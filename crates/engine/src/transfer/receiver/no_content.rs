@@ -1,0 +1,82 @@
+//! Answers to entries without content: symlinks, hard links and special files.
+
+use super::links::LinkOutcome;
+use super::want::WantDecider;
+use super::want_message::make_want;
+use crate::base::event::Outcome;
+use crate::stats::counters::add;
+use bankfull_proto::wire::control::{Entry, Verdict, Want};
+
+impl WantDecider<'_> {
+    /// Creates a symlink.
+    pub(super) fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
+        let registry = &self.registry;
+        add(&registry.stats.counts.symlinks, 1);
+        let name = registry.dirs.local_name(entry);
+        let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
+            Some(dir) => {
+                self.refuse_received(&dir, &name, entry)?;
+                self.placer.create_symlink(&dir, &name, entry)
+            }
+            None => Ok(true),
+        });
+        match placed {
+            Ok(true) if self.dry_run => {
+                let path = registry.dirs.path_of(entry.parent, &name);
+                registry.stats.file_completed(path, Outcome::WouldCopy, 0, None);
+                wants.push(make_want(entry.id, Verdict::WouldSend));
+            }
+            Ok(true) => {
+                add(&registry.stats.counts.symlinks_created, 1);
+                made.push(entry.id);
+            }
+            Ok(false) => wants.push(make_want(entry.id, Verdict::Skip)),
+            Err(failure) => {
+                let shown = registry.dirs.path_of(entry.parent, &name);
+                return self.refuse(entry, shown, failure, wants);
+            }
+        }
+        registry.link_placed(entry, entry.parent, &name);
+    }
+
+    /// Makes a further name of an entry, now or once that is in place.
+    pub(super) fn on_hard_link(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
+        let registry = &self.registry;
+        add(&registry.stats.counts.hard_links, 1);
+        match registry.make_link(entry) {
+            Ok(None) => {}
+            Ok(Some(LinkOutcome::Made)) => made.push(entry.id),
+            Ok(outcome) => wants.push(registry.link_want(entry, outcome)),
+            Err(failure) => wants.push(registry.link_refusal(entry, failure)),
+        }
+    }
+
+    /// Creates a special file.
+    pub(super) fn on_special(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
+        let registry = &self.registry;
+        let name = registry.dirs.local_name(entry);
+        let shown = || registry.dirs.path_of(entry.parent, &name);
+        let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
+            Some(dir) => {
+                self.refuse_received(&dir, &name, entry)?;
+                self.placer.create_special(&dir, &name, entry)
+            }
+            None => Ok(Some(true)),
+        });
+        add(&registry.stats.counts.special_files, u64::from(!matches!(placed, Ok(None))));
+        match placed {
+            Ok(Some(true)) if self.dry_run => {
+                registry.stats.file_completed(shown(), Outcome::WouldCopy, 0, None);
+                wants.push(make_want(entry.id, Verdict::WouldSend));
+            }
+            Ok(Some(true)) => made.push(entry.id),
+            Ok(Some(false)) => wants.push(make_want(entry.id, Verdict::Skip)),
+            Ok(None) => {
+                wants.push(make_want(entry.id, Verdict::Skip));
+                return registry.link_left_out(entry);
+            }
+            Err(failure) => return self.refuse(entry, shown(), failure, wants),
+        }
+        registry.link_placed(entry, entry.parent, &name);
+    }
+}
