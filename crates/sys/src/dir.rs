@@ -478,7 +478,8 @@ fn require_regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
         return Err(not_regular_error());
     }
     // Only the non-blocking flag needs clearing: F_SETFL does not affect the access mode.
-    rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))?;
     Ok(fd.into())
 }
 

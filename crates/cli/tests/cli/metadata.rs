@@ -1,0 +1,363 @@
+//! Metadata as rsync(1) keeps it: after a copy, rsync with the same flags finds nothing to do.
+//!
+//! `BANKFULL_SEED` replays one case, `BANKFULL_CASES` sets their number.
+
+use super::harness::{
+    Daemon, Rng, Scratch, SshServer, cp, is_root, run, set_mode, unprivileged, write_file,
+};
+use super::rsync::{each_case, has_rsync};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Default number of generated cases.
+const CASES: u64 = 60;
+
+/// Names with and without bytes that are not UTF-8 are tested elsewhere.
+const NAMES: [&str; 8] = ["a", "b", "c", "d d", "e", "f", "é", "-g"];
+
+/// Accounts that this host has, and numbers without an account.
+const IDS: [u32; 5] = [0, 1, 2, 4_000_001, 65534];
+
+/// Runs a program on a path; false if it is missing or fails.
+fn change(program: &str, arguments: &[&str], path: &Path) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(path).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn below(rng: &mut Rng, end: usize) -> usize {
+    rng.below(end as u64) as usize
+}
+
+/// Makes a tree with some dozen entries of every kind.
+fn make_tree(root: &Path, rng: &mut Rng) -> Vec<PathBuf> {
+    let (mut dirs, mut all) = (vec![root.to_owned()], Vec::new());
+    for _ in 0..30 {
+        let dir = dirs[below(rng, dirs.len())].clone();
+        let path = dir.join(NAMES[below(rng, NAMES.len())]);
+        if path.symlink_metadata().is_ok() {
+            continue;
+        }
+        match rng.below(8) {
+            0 | 1 if path.components().count() < 12 => {
+                fs::create_dir(&path).unwrap();
+                dirs.push(path.clone());
+            }
+            2 => symlink("a/../target", &path).unwrap(),
+            3 => drop(change("mkfifo", &[], &path)),
+            4 if is_root() => {
+                let device = ["c", "b"][below(rng, 2)];
+                let minor = rng.below(300).to_string();
+                let made = Command::new("mknod").arg(&path).args([device, "7", &minor]).status();
+                assert!(made.unwrap().success());
+            }
+            5 => {
+                let linkable = |path: &&PathBuf| path.symlink_metadata().unwrap().nlink() < 4;
+                let files: Vec<_> = all.iter().filter(linkable).cloned().collect();
+                let files: Vec<_> = files.iter().filter(|path: &&PathBuf| !path.is_dir()).collect();
+                if !files.is_empty() {
+                    fs::hard_link(files[below(rng, files.len())], &path).unwrap();
+                }
+            }
+            _ => {
+                let length = [0, 5, 300_000][below(rng, 3)];
+                write_file(&path, rng.bytes(length));
+            }
+        }
+        if path.symlink_metadata().is_ok() {
+            all.push(path);
+        }
+    }
+    all.push(root.to_owned());
+    all
+}
+
+/// Changes the metadata of some entries.
+fn shuffle(paths: &[PathBuf], rng: &mut Rng, owners: bool) {
+    for path in paths {
+        let Ok(metadata) = path.symlink_metadata() else { continue };
+        let (is_link, is_dir) = (metadata.file_type().is_symlink(), metadata.is_dir());
+        let is_plain = metadata.is_file() || is_dir;
+        if rng.below(3) == 0 && is_root() && owners {
+            let (owner, group) = (IDS[below(rng, IDS.len())], IDS[below(rng, IDS.len())]);
+            lchown(path, Some(owner), Some(group)).unwrap();
+        }
+        if rng.below(3) == 0 && is_plain {
+            let value = rng.below(1000).to_string();
+            let name = ["user.a", "user.b"][below(rng, 2)];
+            change("setfattr", &["-n", name, "-v", &value], path);
+        }
+        if rng.below(6) == 0 && is_plain && is_root() {
+            change("setfattr", &["-n", "trusted.t", "-v", "1"], path);
+        }
+        if rng.below(4) == 0 && is_plain {
+            let entry = ["u:1:rw", "g:2:r-x", "u:4000001:rwx", "m::r"][below(rng, 4)];
+            change("setfacl", &["-m", entry], path);
+        }
+        if rng.below(5) == 0 && is_dir {
+            change("setfacl", &["-d", "-m", "g:2:rx"], path);
+        }
+        if rng.below(3) == 0 && !is_link {
+            let modes = match owners && is_root() {
+                true => [0o600, 0o755, 0o2755, 0o1777, 0o4711, 0o640],
+                false => [0o600, 0o755, 0o711, 0o777, 0o700, 0o640],
+            };
+            set_mode(path, modes[below(rng, modes.len())] | if is_dir { 0o700 } else { 0o400 });
+        }
+        if rng.below(2) == 0 {
+            let seconds = format!("@{}.{}", 1_000_000_000 + rng.below(500_000_000), rng.below(10));
+            change("touch", &["-h", "-d", &seconds], path);
+        }
+    }
+}
+
+/// Returns flags of a case that bankfull and rsync both have.
+fn flags(rng: &mut Rng) -> Vec<&'static str> {
+    let mut flags = vec![["-rlpt", "-a", "-a", "-a"][below(rng, 4)]];
+    for flag in ["-H", "-A", "-X", "--numeric-ids", "--no-group", "--no-owner", "--no-D"] {
+        if rng.below(if flag.starts_with("--no-") { 5 } else { 2 }) == 0 {
+            flags.push(flag);
+        }
+    }
+    flags
+}
+
+/// Returns what rsync would do, one line each.
+fn rsync_differences(flags: &[&str], from: &str, to: &Path) -> Vec<String> {
+    let mut rsync = Command::new("rsync");
+    let rsync = rsync.args(["-nic", "--delete"]).args(flags).arg(from).arg(to);
+    let output = rsync.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Without -D, rsync names what it skips.
+    let is_skip = |line: &&str| line.starts_with("skipping non-regular file");
+    text.lines().filter(|line| !is_skip(line)).map(str::to_owned).collect()
+}
+
+/// Routes of the cases.
+struct Routes {
+    root: Scratch,
+    daemon: Daemon,
+    ssh: Option<SshServer>,
+}
+
+impl Routes {
+    fn start() -> Self {
+        let root = Scratch::new();
+        let permits = ["--allow-owner", "--allow-devices", "--allow-privileged-xattrs"];
+        let daemon = Daemon::start(root.path(), &permits);
+        Self { root, daemon, ssh: SshServer::start() }
+    }
+
+    /// Returns a copy of `source` to `copy`, both beneath the root, by the route of a number.
+    fn copy(&self, number: u64, source: &str, copy: &str, flags: &[&str]) -> Command {
+        let at = |path: &str| self.root.path().join(path).to_str().unwrap().to_owned();
+        let (mut command, from, to) = match (number % 4, &self.ssh) {
+            (1, _) => (self.daemon.cp(), at(source), self.daemon.url(copy)),
+            (2, _) => (self.daemon.cp(), self.daemon.url(source), at(copy)),
+            (3, Some(ssh)) => (ssh.cp(), at(source), SshServer::place(Path::new(&at(copy)))),
+            _ => (cp(), at(source), at(copy)),
+        };
+        // -rl are the default here, but -l limits the rate in scp.
+        let flags = flags.iter().map(|flag| if *flag == "-rlpt" { "-rpt" } else { flag });
+        command.args(flags).arg(from).arg(to);
+        command
+    }
+}
+
+/// Copies a tree twice, with changes in between, and compares with rsync after each.
+fn compare(seed: u64, routes: &Routes) {
+    let mut rng = Rng::new(seed);
+    let (name, copy) = (format!("{seed}/"), format!("{seed}-copy"));
+    let source = routes.root.path().join(&name);
+    fs::create_dir(&source).unwrap();
+    let entries = make_tree(&source, &mut rng);
+    let flags = flags(&mut rng);
+    let keeps_owners = flags.contains(&"-a")
+        && !flags.iter().any(|flag| ["--no-owner", "--no-group"].contains(flag));
+    // Where owners are not kept, rsync sets set-id bits nevertheless.
+    shuffle(&entries, &mut rng, keeps_owners);
+    let from = source.to_str().unwrap().to_owned();
+    let to = routes.root.path().join(&copy);
+    for turn in ["first", "second"] {
+        let done = run(&mut routes.copy(seed, &name, &copy, &flags));
+        let context = format!("BANKFULL_SEED={seed}, {turn} copy: {flags:?}\n{}", done.err);
+        assert_eq!(done.code, Some(0), "{context}");
+        let left = rsync_differences(&flags, &from, &to);
+        assert!(left.is_empty(), "{context}rsync finds {left:#?}");
+        let again = run(&mut routes.copy(seed, &name, &copy, &flags));
+        let figures = again.figures(["files", "failed_files"]);
+        assert_eq!(figures, [0, 0], "{context}");
+        // The destination drifts, too: its further names stop being the same.
+        shuffle(&entries, &mut rng, keeps_owners);
+        let strays: Vec<_> = entries
+            .iter()
+            .map(|path| to.join(path.strip_prefix(&source).unwrap()))
+            .filter(|path| path.symlink_metadata().is_ok_and(|found| found.nlink() > 1))
+            .filter(|path| path.is_file() && rng.below(2) == 0)
+            .collect();
+        for path in strays {
+            let content = fs::read(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            write_file(&path, content);
+        }
+    }
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_after_a_copy() {
+    if !has_rsync() {
+        return;
+    }
+    let routes = Routes::start();
+    each_case(CASES, |seed| compare(seed, &routes));
+}
+
+#[test]
+fn ordinary_user_keeps_what_rsync_keeps() {
+    if !has_rsync() || !is_root() {
+        return println!("skipped: needs root and rsync");
+    }
+    let here = Scratch::new();
+    for seed in 0..8 {
+        let mut rng = Rng::new(seed);
+        let (source, own) =
+            (here.path().join(format!("{seed}")), here.path().join(format!("{seed}u")));
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(&own).unwrap();
+        let entries = make_tree(&source, &mut rng);
+        shuffle(&entries, &mut rng, true);
+        // Readable by the user; attributes of the system are not.
+        for path in
+            entries.iter().filter(|path| path.symlink_metadata().is_ok_and(|m| !m.is_symlink()))
+        {
+            let mode = path.metadata().unwrap().mode();
+            set_mode(path, (mode & 0o777) | if path.is_dir() { 0o755 } else { 0o444 });
+        }
+        let mut command = unprivileged(&here, &own);
+        command
+            .args(["cp", "-aHX", "-q"])
+            .arg(format!("{}/", source.display()))
+            .arg(own.join("copy"));
+        let done = run(&mut command);
+        assert_eq!(done.code, Some(0), "{seed}: {}", done.err);
+        // What an ordinary user cannot keep, rsync leaves alone as such a user.
+        let mut rsync = Command::new("setpriv");
+        rsync.args(["--reuid=65534", "--regid=65534", "--clear-groups", "rsync", "-niaHX"]);
+        let rsync =
+            rsync.arg("--delete").arg(format!("{}/", source.display())).arg(own.join("copy"));
+        let output = rsync.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let is_device = |line: &str| line.starts_with("cD") || line.starts_with("skipping");
+        let left: Vec<_> = text.lines().filter(|line| !is_device(line)).collect();
+        assert!(left.is_empty(), "{seed}: {left:#?}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn daemon_without_permission_leaves_out_what_it_may_not_set() {
+    if !is_root() {
+        return println!("skipped: needs root");
+    }
+    let (here, root) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let source = here.path().join("source");
+    fs::create_dir(&source).unwrap();
+    write_file(&source.join("f"), b"x");
+    chown(source.join("f"), Some(1), Some(2)).unwrap();
+    set_mode(&source.join("f"), 0o4755);
+    assert!(change("mkfifo", &[], &source.join("pipe")));
+    let mut device = Command::new("mknod");
+    assert!(device.arg(source.join("null")).args(["c", "1", "3"]).status().unwrap().success());
+    fs::hard_link(source.join("null"), source.join("zero")).unwrap();
+    let mut command = daemon.cp();
+    let done = run(command.args(["-aH"]).arg(&source).arg(daemon.url("")));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    for part in [
+        "owners that were not kept: 1: the daemon must be started with --allow-owner",
+        "groups that were not kept: 1",
+        "set-id bits that were not kept: 1",
+        "devices that were not kept: 1: the daemon must be started with --allow-devices",
+    ] {
+        let found = done.warnings().iter().filter(|warning| warning.contains(part)).count();
+        assert_eq!(found, 1, "{part}: {:?}", done.warnings());
+    }
+    let copy = root.path().join("source");
+    let file = copy.join("f").metadata().unwrap();
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (0, 0, 0o755));
+    assert!(copy.join("pipe").symlink_metadata().is_ok());
+    assert!(copy.join("null").symlink_metadata().is_err());
+    assert!(copy.join("zero").symlink_metadata().is_err());
+}
+
+#[test]
+fn owners_and_modes_are_replaced_on_every_route() {
+    if !is_root() {
+        return println!("skipped: needs root");
+    }
+    let routes = Routes::start();
+    let source = routes.root.path().join("s");
+    fs::create_dir(&source).unwrap();
+    for (name, owner) in [("one", 1), ("two", 2), ("odd", 4_000_001)] {
+        write_file(&source.join(name), b"x");
+        chown(source.join(name), Some(owner), Some(owner)).unwrap();
+        set_mode(&source.join(name), 0o777);
+    }
+    let flags = ["--usermap=daemon:bin,4000000-4100000:7", "--groupmap=*:adm", "--chmod=Fgo-w"];
+    let group = fs::read_to_string("/etc/group").unwrap();
+    let adm = group.lines().find_map(|line| line.strip_prefix("adm:x:")).unwrap();
+    let adm: u32 = adm.split(':').next().unwrap().parse().unwrap();
+    for route in 0..4 {
+        let copy = format!("copy{route}");
+        let done = run(&mut routes.copy(route, "s/", &copy, &flags));
+        assert_eq!(done.code, Some(0), "{route}: {}", done.err);
+        for (name, owner) in [("one", 2), ("two", 2), ("odd", 7)] {
+            let found = routes.root.path().join(&copy).join(name).metadata().unwrap();
+            let found = (found.uid(), found.gid(), found.mode() & 0o7777);
+            assert_eq!(found, (owner, adm, 0o755), "{route} {name}");
+        }
+        let unknown = run(&mut routes.copy(route, "s/", &copy, &["--chown=no-such-user"]));
+        assert_eq!(unknown.code, Some(1), "{}", unknown.err);
+        let text = "the receiver has no user \"no-such-user\": create it there, or give its number";
+        assert!(unknown.err.contains(text), "{route}: {}", unknown.err);
+    }
+}
+
+#[test]
+fn access_times_are_those_before_the_copy() {
+    let routes = Routes::start();
+    let source = routes.root.path().join("s");
+    fs::create_dir(&source).unwrap();
+    let file = source.join("f");
+    for route in 0..4 {
+        write_file(&file, b"content");
+        assert!(change("touch", &["-a", "-d", "@1000000000.5"], &file));
+        let copy = format!("copy{route}");
+        let done = run(&mut routes.copy(route, "s/", &copy, &["-U", "--open-noatime"]));
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        for path in [&file, &routes.root.path().join(&copy).join("f")] {
+            let found = path.metadata().unwrap();
+            assert_eq!(
+                (found.atime(), found.atime_nsec()),
+                (1_000_000_000, 500_000_000),
+                "{route}"
+            );
+        }
+    }
+}
+
+#[test]
+fn further_names_fail_with_the_first() {
+    let here = Scratch::new();
+    let source = here.path().join("s");
+    fs::create_dir(&source).unwrap();
+    write_file(&source.join("a"), b"x");
+    fs::hard_link(source.join("a"), source.join("b")).unwrap();
+    fs::create_dir_all(here.path().join("d/s/a")).unwrap();
+    let done = run(cp().arg("-H").arg(&source).arg(here.path().join("d")));
+    assert_eq!(done.code, Some(23), "{}", done.err);
+    done.fails(&["b: the file that it is a hard link to was not copied"]);
+    assert!(here.path().join("d/s/b").symlink_metadata().is_err());
+}
