@@ -151,7 +151,7 @@ impl Routes {
         Self { root, daemon, ssh: SshServer::start() }
     }
 
-/// Returns a copy beneath the root, by the route of a number.
+    /// Returns a copy beneath the root, by the route of a number.
     fn copy(&self, number: u64, source: &str, copy: &str, flags: &[&str]) -> Command {
         let at = |path: &str| self.root.path().join(path).to_str().unwrap().to_owned();
         let (mut command, from, to) = match (number % 4, &self.ssh) {
