@@ -134,6 +134,7 @@ fn gathering(
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
+        .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)
@@ -203,7 +204,7 @@ mod tests {
             "layout: Merged(Newest)",
             "encryption: false",
             "fsync: File",
-            "checksum: true",
+            "by_content: true",
             "trust_journal: true",
             "dry_run: true",
             "timeout: 2.5s",

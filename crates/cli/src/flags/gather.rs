@@ -2,6 +2,7 @@
 
 use super::cp::{DaemonFlags, SshFlags};
 use super::filters::FilterFlags;
+use super::selection::ComparisonFlags;
 use super::values::{
     FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
     seconds_or_none,
@@ -151,6 +152,10 @@ pub(crate) struct GatherFlags {
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,
+
+    /// Comparison flags.
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonFlags,
 
     /// Output flags.
     #[command(flatten)]

@@ -8,6 +8,7 @@ mod cp;
 mod filters;
 mod gather;
 mod probe;
+mod selection;
 mod serve;
 mod values;
 

@@ -19,6 +19,7 @@ fn bad_command_line_is_exit_code_1() {
         &["cp", "--fingerprint", "sha256:00", "a", "b"],
         &["cp", "--ssh-command", "ssh '", "a", "b"],
         &["cp", "-q", "-v", "a", "b"],
+        &["cp", "--modify-window", "-1", "a", "b"],
         &["gather"],
         &["gather", "in"],
         &["gather", "h:a", "h:b"],

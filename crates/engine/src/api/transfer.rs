@@ -3,6 +3,7 @@
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
+use super::selection::Comparison;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
@@ -66,7 +67,7 @@ impl Transfer {
     /// Compares content instead of size and modification time.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Self {
-        self.options.rules.checksum = checksum;
+        self.options.rules.comparison.by_content = checksum;
         self
     }
 
@@ -92,6 +93,14 @@ impl Transfer {
     #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         self.options.rules.filters = filters.0;
+        self
+    }
+
+    /// Sets what happens to files that exist. Default: those that differ are replaced.
+    #[must_use]
+    pub fn comparison(mut self, comparison: Comparison) -> Self {
+        let by_content = self.options.rules.comparison.by_content;
+        self.options.rules.comparison = comparison.rules(by_content);
         self
     }
 

@@ -9,7 +9,7 @@ use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
-use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
+use bankfull_proto::wire::control::{Cause, ComparisonRules, Failure, PathBytes, Source};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -30,7 +30,8 @@ pub(crate) enum PathRoot {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::model::options::Fsync,
-    pub(crate) checksum: bool,
+    /// Rules for what exists.
+    pub(crate) comparison: ComparisonRules,
     pub(crate) dry_run: bool,
     /// True if a dry run assumes that the destination's parent exists.
     pub(crate) parent_is_planned: bool,
@@ -173,13 +174,13 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
-        let ReceiveOptions { fsync, checksum, dry_run, set_id, resume_policy, .. } = options;
+        let ReceiveOptions { fsync, comparison, dry_run, set_id, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,
             shown,
             rename,
             fsync,
-            checksum,
+            comparison,
             dry_run,
             resume_policy,
             set_id,

@@ -4,7 +4,7 @@ use crate::model::merge_conflicts::MergeHandle;
 use crate::model::options::Fsync;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::Source;
+use bankfull_proto::wire::control::{ComparisonRules, Source};
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,8 @@ pub(crate) struct ReceiveTarget {
     /// New name of a single copied file.
     pub(crate) rename: Option<OsString>,
     pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
+    /// Rules for what exists.
+    pub(crate) comparison: ComparisonRules,
     pub(crate) dry_run: bool,
     /// Rule for blocks that an earlier run left.
     pub(crate) resume_policy: ResumePolicy,

@@ -10,6 +10,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
+use bankfull_proto::wire::control::ComparisonRules;
 use std::time::Duration;
 
 /// Options of a transfer between two locations.
@@ -40,7 +41,7 @@ pub(crate) struct TransferOptions {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CopyRules {
     pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
+    pub(crate) comparison: ComparisonRules,
     /// Blocks in the journal of an earlier run are taken without a check.
     pub(crate) trust_journal: bool,
     pub(crate) filters: FilterScope,

@@ -2,6 +2,7 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
+use super::request::{receive_options, requested_filters};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -11,8 +12,7 @@ use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
-use crate::model::options::Fsync;
+use crate::file_io::path_root::PathRoot;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
 use crate::run::streams::{AcceptedStream, StreamSource};
@@ -31,9 +31,7 @@ use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
-use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::limits::MAX_STREAMS;
-use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
     self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
@@ -323,21 +321,7 @@ impl SessionManager {
             }
             Direction::Push => {
                 let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
-                let options = ReceiveOptions {
-                    fsync: match open.fsync {
-                        control::Fsync::None => Fsync::None,
-                        control::Fsync::File => Fsync::File,
-                        control::Fsync::End => Fsync::End,
-                    },
-                    checksum: open.checksum,
-                    dry_run: open.dry_run,
-                    parent_is_planned: false,
-                    resume_policy: match open.trust_journal {
-                        Some(true) => ResumePolicy::TrustJournal,
-                        _ => ResumePolicy::Check,
-                    },
-                    set_id: matches!(self.root, PathRoot::Host),
-                };
+                let options = receive_options(&open, &self.root);
                 let (target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;
                 // With other receivers, senders take time slots.
@@ -526,17 +510,6 @@ fn busy() -> Error {
     let text = "the server has reached its connection limit: try again later, or start it with a \
                 larger --max-connections";
     Failure::new(Cause::Busy, text).into()
-}
-
-/// Returns the filter rules of a request; they name no files of this host.
-fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
-    let given = open.filters.iter().flatten();
-    let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
-    let parsed =
-        FilterScope::parse(&given.collect::<Vec<_>>(), FilterOptions::default(), &mut |_| {
-            Err("a request cannot name a file of rules".to_owned())
-        });
-    parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()).into())
 }
 
 /// Describes a client's request for the log.

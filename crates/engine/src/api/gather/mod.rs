@@ -12,6 +12,7 @@ mod tests;
 use layout::Layout;
 
 use super::filters::Filters;
+use super::selection::Comparison;
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
@@ -139,6 +140,13 @@ impl Gather {
     #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         self.template = self.template.filters(filters);
+        self
+    }
+
+    /// See [`Transfer::comparison`].
+    #[must_use]
+    pub fn comparison(mut self, comparison: Comparison) -> Self {
+        self.template = self.template.comparison(comparison);
         self
     }
 
@@ -327,7 +335,7 @@ impl Gather {
     fn open_destination(&self) -> Result<Option<Arc<Dir>>, Error> {
         let options = ReceiveOptions {
             fsync: self.template.options.rules.fsync,
-            checksum: self.template.options.rules.checksum,
+            comparison: self.template.options.rules.comparison,
             dry_run: self.template.options.dry_run,
             parent_is_planned: false,
             set_id: false,

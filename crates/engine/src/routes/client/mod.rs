@@ -537,7 +537,7 @@ impl Request<'_> {
                 Fsync::File => control::Fsync::File,
                 Fsync::End => control::Fsync::End,
             },
-            checksum: options.rules.checksum,
+            checksum: options.rules.comparison.by_content,
             dry_run: options.dry_run,
             unencrypted: !options.encryption && !options.uses_quic(),
             streams,
@@ -560,6 +560,7 @@ impl Request<'_> {
             open.filters = Some(rules.collect());
         }
         if self.direction == Direction::Push {
+            open.comparison = options.rules.comparison.to_wire();
             open.cached_path = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
             });
@@ -578,7 +579,7 @@ fn receive_target(
     check_sources(&request.remote_paths, sources)?;
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
-        checksum: options.rules.checksum,
+        comparison: options.rules.comparison,
         dry_run: options.dry_run,
         parent_is_planned: context.parent_is_planned,
         resume_policy: options.rules.resume_policy(),

@@ -45,7 +45,7 @@ pub(crate) fn run(
     let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
-        checksum: options.rules.checksum,
+        comparison: options.rules.comparison,
         dry_run: options.dry_run,
         parent_is_planned: false,
         set_id: true,

@@ -15,6 +15,7 @@ mod open_parts;
 mod part_file;
 mod place;
 mod registry;
+mod selection;
 pub(crate) mod store;
 mod stream_thread;
 mod want;
@@ -70,7 +71,7 @@ impl<'a> Receiver<'a> {
         stats: &'a SessionStats<'a>,
         target: ReceiveTarget,
     ) -> (Self, mpsc::Receiver<HashJob>) {
-        let ReceiveTarget { fsync, checksum, dry_run, set_id, .. } = target;
+        let ReceiveTarget { fsync, comparison, dry_run, set_id, .. } = target;
         let completion = Arc::<Completion>::default();
         let released = Arc::clone(&completion);
         session.on_stop(move || released.release());
@@ -91,7 +92,7 @@ impl<'a> Receiver<'a> {
             filters: target.filters,
             held: HeldFiles::default(),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
-            checksum,
+            comparison,
             dry_run,
         };
         let store = FileStore::new(

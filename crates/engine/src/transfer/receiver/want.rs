@@ -22,7 +22,7 @@ use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
+    ComparisonRules, Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
 };
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ struct Answers {
 }
 
 /// Returns what the rules need to know of an existing entry.
-fn existing_of(stat: &Stat) -> Existing {
+pub(super) fn existing_of(stat: &Stat) -> Existing {
     Existing {
         kind: match stat.kind {
             FileKind::File => Some(EntryKind::File),
@@ -83,6 +83,12 @@ fn existing_of(stat: &Stat) -> Existing {
         mtime_secs: stat.mtime.secs,
         mtime_nanos: stat.mtime.nanos,
     }
+}
+
+/// Returns an entry with the time of an existing file.
+fn with_time_of(entry: &Entry, existing: &Existing) -> Entry {
+    let Existing { mtime_secs, mtime_nanos, .. } = *existing;
+    Entry { mtime_secs, mtime_nanos, ..entry.clone() }
 }
 
 fn count_final(wants: &[Want]) -> usize {
@@ -105,8 +111,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) held: HeldFiles,
     /// Announcements, if the session is merged with others.
     pub(crate) merge: Option<MergeQueue>,
-    /// Compare files by content instead of size and time.
-    pub(crate) checksum: bool,
+    /// Rules for what exists.
+    pub(crate) comparison: ComparisonRules,
     pub(crate) dry_run: bool,
 }
 
@@ -211,6 +217,7 @@ impl WantDecider<'_> {
             self.check_filters(&entry)?;
             match entry.kind {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
+                _ if self.leave_out(&entry, &mut answers.wants) => {}
                 _ if self.refuse_same_name(&entry, &mut answers.wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut answers.wants, &mut made),
@@ -223,24 +230,6 @@ impl WantDecider<'_> {
         self.completion.on_completed(made.len());
         self.post(answers);
         Ok(())
-    }
-
-    /// Checks that the filter rules of the request do not exclude an entry.
-    fn check_filters(&self, entry: &Entry) -> Result<(), Error> {
-        if self.filters.is_empty() || entry.name.is_empty() {
-            return Ok(());
-        }
-        let dirs = &self.registry.dirs;
-        let path = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
-        let path = path.strip_prefix(dirs.path(0)).unwrap_or(&path);
-        let is_dir = entry.kind == EntryKind::Dir;
-        match self.filters.excludes_before_files(path.as_os_str().as_bytes(), is_dir) {
-            false => Ok(()),
-            true => {
-                let text = format!("{}, which the filter rules exclude", path.display());
-                Err(WireError::Unrequested(text).into())
-            }
-        }
     }
 
     /// Posts wants; then starts the jobs, whose messages refer to them.
@@ -375,6 +364,12 @@ impl WantDecider<'_> {
         }
     }
 
+    /// True if a time within the window is not set again.
+    fn keeps_time(&self, entry: &Entry, existing: &Existing) -> bool {
+        self.comparison.modify_window.is_some()
+            && plan::is_same_time(entry, existing, self.comparison.modify_window)
+    }
+
     fn plan_file(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
         let entry = &incoming.entry;
         let Some(dir) = self.registry.dirs.parent_of(entry)? else { return Ok(Plan::Receive) };
@@ -387,11 +382,12 @@ impl WantDecider<'_> {
             Err(e) => return Err(self.registry.write_failure(incoming, &e)),
         };
         let existing = stat.as_ref().map(existing_of);
-        let mut plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
+        let mut plan = plan::plan_file(entry, existing.as_ref(), &self.comparison);
         if plan == Plan::Receive
-            && let Some(stat) = stat.filter(|_| !self.checksum && !self.dry_run)
+            && let Some(stat) =
+                stat.as_ref().filter(|_| !self.comparison.by_content && !self.dry_run)
             && (stat.kind, stat.size) == (FileKind::File, entry.size)
-            && self.placer.kept_times.is_same(&dir, &incoming.name, entry, &stat)
+            && self.placer.kept_times.is_same(&dir, &incoming.name, entry, stat)
         {
             plan = Plan::Skip;
         }
@@ -404,8 +400,10 @@ impl WantDecider<'_> {
             if entry.block_bytes != 0 {
                 remove_part(&dir, &incoming.name, &self.registry.session);
             }
+            let existing = existing.filter(|found| self.keeps_time(entry, found));
+            let kept = existing.map(|found| with_time_of(entry, &found));
             self.placer
-                .refresh_metadata(&dir, &incoming.name, entry)
+                .refresh_metadata(&dir, &incoming.name, kept.as_ref().unwrap_or(entry))
                 .map_err(|e| self.registry.write_failure(incoming, &e))?;
         }
         match plan {

@@ -8,6 +8,7 @@ mod entries;
 mod feedback;
 mod greeting;
 mod open;
+mod rules;
 mod transfer;
 
 use super::attach::CONTROL_MAGIC;
@@ -25,6 +26,7 @@ pub use feedback::{
 };
 pub use greeting::{Hello, Welcome};
 pub use open::{Bytes, Direction, Fsync, Open, Opened, PathBytes, Source};
+pub use rules::ComparisonRules;
 pub use transfer::{Aborted, Failed, FileDigest, FileRuns, Nack, Verdict, Want};
 
 /// First bytes of a control connection, in both directions.

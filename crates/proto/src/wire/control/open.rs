@@ -1,5 +1,6 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
+use super::rules::ComparisonRules;
 use crate::error::WireError;
 use crate::limits::{
     MAX_FILTER_RULES, MAX_FILTER_RULES_BYTES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES,
@@ -114,6 +115,9 @@ pub struct Open {
     /// Pull: filter rules in order, see [`crate::filter`]; absent: none.
     #[n(22)]
     pub filters: Option<Vec<Bytes>>,
+    /// Push: rules for what exists at the destination; absent: none.
+    #[n(24)]
+    pub comparison: Option<ComparisonRules>,
 }
 
 /// Answer to [`Open`].

@@ -6,9 +6,9 @@ use crate::support::runs;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::control::{
-    self, Aborted, Bytes, Cause, Credit, Direction, Entry, EntryKind, Failed, Failure, FileDigest,
-    Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem, RateRequest, ReceiverReport,
-    SenderReport, SideSummary, Source, Totals, Verdict, Want, Welcome,
+    self, Aborted, Bytes, Cause, ComparisonRules, Credit, Direction, Entry, EntryKind, Failed,
+    Failure, FileDigest, Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem,
+    RateRequest, ReceiverReport, SenderReport, SideSummary, Source, Totals, Verdict, Want, Welcome,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
@@ -101,6 +101,11 @@ fn handshake() -> Vec<Vector> {
             open_trust_journal(),
         ),
         message("open-filters", "Open: pull with three filter rules.", open_filters()),
+        message(
+            "open-comparison",
+            "Open: push that updates what exists, with a window of 2 s.",
+            open_comparison(),
+        ),
         message("opened-push", "Opened, the answer to open-push.", opened_push()),
         message("opened-pull", "Opened, the answer to open-pull.", opened_pull()),
         message("opened-credit", "Opened: file data needs credit.", opened_credit()),
@@ -188,6 +193,7 @@ fn open_overrides() -> Message {
         max_outstanding_files: None,
         trust_journal: None,
         filters: None,
+        comparison: None,
     })
 }
 
@@ -235,6 +241,22 @@ fn open_credit() -> Message {
         paths: vec![path(b"logs")],
         streams: 1,
         credit: Some(true),
+        ..Open::default()
+    })
+}
+
+fn open_comparison() -> Message {
+    let comparison = ComparisonRules {
+        update: true,
+        existing_only: true,
+        modify_window: Some(2),
+        ..ComparisonRules::default()
+    };
+    Message::Open(Open {
+        paths: vec![path(b"incoming/")],
+        sources: vec![Source { name: b"logs".to_vec(), is_dir: true, contents: false }],
+        streams: 1,
+        comparison: Some(comparison),
         ..Open::default()
     })
 }

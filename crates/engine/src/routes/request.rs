@@ -1,0 +1,41 @@
+//! Options and rules in the request of a client.
+
+use crate::base::error::Error;
+use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::model::options::Fsync;
+use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
+use bankfull_proto::part::ResumePolicy;
+use bankfull_proto::wire::control::{self, Cause, ComparisonRules, Failure, Open};
+
+/// Options for receiving what a client pushes.
+pub(super) fn receive_options(open: &Open, root: &PathRoot) -> ReceiveOptions {
+    ReceiveOptions {
+        fsync: match open.fsync {
+            control::Fsync::None => Fsync::None,
+            control::Fsync::File => Fsync::File,
+            control::Fsync::End => Fsync::End,
+        },
+        comparison: ComparisonRules {
+            by_content: open.checksum,
+            ..open.comparison.unwrap_or_default()
+        },
+        dry_run: open.dry_run,
+        parent_is_planned: false,
+        resume_policy: match open.trust_journal {
+            Some(true) => ResumePolicy::TrustJournal,
+            _ => ResumePolicy::Check,
+        },
+        set_id: matches!(root, PathRoot::Host),
+    }
+}
+
+/// Returns the filter rules of a request; they name no files of this host.
+pub(super) fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
+    let given = open.filters.iter().flatten();
+    let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
+    let parsed =
+        FilterScope::parse(&given.collect::<Vec<_>>(), FilterOptions::default(), &mut |_| {
+            Err("a request cannot name a file of rules".to_owned())
+        });
+    parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()).into())
+}

@@ -1,0 +1,77 @@
+//! Announced entries against the request: those that it excludes, and those that it leaves as they
+//! are.
+
+use super::want::{WantDecider, existing_of};
+use super::want_message::make_want;
+use crate::base::error::Error;
+use crate::stats::counters::add;
+use bankfull_proto::plan;
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{Entry, EntryKind, Verdict, Want};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+impl WantDecider<'_> {
+    /// Checks that the filter rules of the request do not exclude an entry.
+    pub(super) fn check_filters(&self, entry: &Entry) -> Result<(), Error> {
+        if self.filters.is_empty() || entry.name.is_empty() {
+            return Ok(());
+        }
+        let dirs = &self.registry.dirs;
+        let path = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
+        let path = path.strip_prefix(dirs.path(0)).unwrap_or(&path);
+        let is_dir = entry.kind == EntryKind::Dir;
+        match self.filters.excludes_before_files(path.as_os_str().as_bytes(), is_dir) {
+            false => Ok(()),
+            true => {
+                let text = format!("{}, which the filter rules exclude", path.display());
+                Err(WireError::Unrequested(text).into())
+            }
+        }
+    }
+
+    /// Answers an entry that is left as it is; returns false if it is not.
+    pub(super) fn leave_out(&self, entry: &Entry, wants: &mut Vec<Want>) -> bool {
+        let registry = &self.registry;
+        let dirs = &registry.dirs;
+        if !self.comparison.leaves_out() || entry.name.is_empty() || dirs.is_parent_failed(entry) {
+            return false;
+        }
+        let is_beneath = dirs.is_parent_left_out(entry);
+        if !is_beneath && !self.is_left_out(entry) {
+            return false;
+        }
+        let counts = &registry.stats.counts;
+        match entry.kind {
+            EntryKind::Dir => {
+                dirs.add_left_out(entry);
+                return true;
+            }
+            EntryKind::Symlink => add(&counts.symlinks, 1),
+            EntryKind::File => {
+                add(&counts.files_total, 1);
+                add(&counts.bytes_total, entry.size);
+                let path = dirs.path_of(entry.parent, &dirs.local_name(entry));
+                registry.stats.file_skipped(path, entry.size);
+            }
+        }
+        wants.push(make_want(entry.id, Verdict::Skip));
+        true
+    }
+
+    /// True if what is in the place of an entry has it left out.
+    fn is_left_out(&self, entry: &Entry) -> bool {
+        let dirs = &self.registry.dirs;
+        let existing = match dirs.parent_of(entry) {
+            Ok(Some(dir)) => match dir.stat(&dirs.local_name(entry)) {
+                Ok(stat) => Some(existing_of(&stat)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+                Err(_) => return false,
+            },
+            Ok(None) => None,
+            Err(_) => return false,
+        };
+        plan::is_left_out(entry, existing.as_ref(), &self.comparison)
+    }
+}
