@@ -146,6 +146,7 @@ fn transfer(
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
+        .selection(&flags.selection.selection())
         .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)

@@ -2,8 +2,8 @@
 //!
 //! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
 //! [`wire`] (messages and frames), [`journal`] (records of a part file), [`part`] (its life),
-//! [`sources`] (what was requested), [`filter`] (what is left out), [`plan`] (action for an
-//! announced file), `open_dirs`
+//! [`sources`] (what was requested), [`filter`] and [`selection`] (what is left out), [`plan`]
+//! (action for an announced file), `open_dirs`
 //! (directories of the sender), `work` (for its streams), [`send`] and [`receive`] (the ledgers),
 //! [`session`] (message order).
 //!
@@ -20,6 +20,7 @@ mod open_dirs;
 pub mod part;
 pub mod plan;
 pub mod receive;
+pub mod selection;
 pub mod send;
 pub mod session;
 pub mod sources;

@@ -1,7 +1,7 @@
 //! Flags of `bankfull cp`.
 
 use super::filters::FilterFlags;
-use super::selection::ComparisonFlags;
+use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
     fingerprint, memory, page, port, rate, seconds, seconds_or_none, ssh_command, stream_count,
@@ -162,6 +162,10 @@ pub(crate) struct CpFlags {
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,
+
+    /// Selection flags.
+    #[command(flatten)]
+    pub(crate) selection: SelectionFlags,
 
     /// Comparison flags.
     #[command(flatten)]

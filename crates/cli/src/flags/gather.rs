@@ -2,7 +2,7 @@
 
 use super::cp::{DaemonFlags, SshFlags};
 use super::filters::FilterFlags;
-use super::selection::ComparisonFlags;
+use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
     seconds_or_none,
@@ -152,6 +152,10 @@ pub(crate) struct GatherFlags {
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,
+
+    /// Selection flags.
+    #[command(flatten)]
+    pub(crate) selection: SelectionFlags,
 
     /// Comparison flags.
     #[command(flatten)]

@@ -11,6 +11,7 @@ mod probe;
 mod selection;
 mod serve;
 mod values;
+mod when;
 
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;

@@ -3,13 +3,13 @@
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
-use super::selection::Comparison;
+use super::selection::{Comparison, Selection};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
 use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
-use crate::file_io::path_root::PathRoot;
+use crate::file_io::root::PathRoot;
 use crate::model::io_method::IoMethod;
 use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
 use crate::model::path_cache::PathCache;
@@ -93,6 +93,13 @@ impl Transfer {
     #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         self.options.rules.filters = filters.0;
+        self
+    }
+
+    /// Sets what is copied of the sources, beside filters. Default: everything.
+    #[must_use]
+    pub fn selection(mut self, selection: &Selection) -> Self {
+        self.options.rules.walk = selection.rules();
         self
     }
 
@@ -299,7 +306,7 @@ impl Transfer {
                 self.options.overrides.check_sender()?;
                 let typed: Vec<_> =
                     self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
-                PathRoot::Host.resolve_sources(&typed)?
+                PathRoot::Host.resolve_sources(&typed, &self.options.rules.walk)?
             }
             Direction::Pull => Vec::new(),
         };

@@ -1,10 +1,13 @@
 //! Roots of a transfer: what a sender walks, and where a receiver writes.
 
+use super::links::Referent;
+use super::root::PathRoot;
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::options::Fsync;
+use crate::model::transfer_options::TransferOptions;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::{ComparisonRules, Source};
+use bankfull_proto::wire::control::{ComparisonRules, Source, WalkRules};
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +36,35 @@ pub(crate) struct ReceiveTarget {
     pub(crate) sources: Vec<Source>,
     /// Filter rules that the sender was asked to apply.
     pub(crate) filters: FilterScope,
+    /// Rules of the walk that the sender was asked to apply.
+    pub(crate) walk: WalkRules,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
+}
+
+/// Rules for what a sender announces of its sources.
+#[derive(Debug, Clone)]
+pub(crate) struct SendRules {
+    pub(crate) dry_run: bool,
+    pub(crate) filters: FilterScope,
+    pub(crate) walk: WalkRules,
+    /// Root that the sources were resolved against, for links.
+    pub(crate) root: PathRoot,
+    /// Device and inode of a destination on this host, which is not copied into itself.
+    pub(crate) destination: Option<(u64, u64)>,
+}
+
+impl SendRules {
+    /// Returns the rules for sources on this host.
+    pub(crate) fn of_host(options: &TransferOptions) -> Self {
+        Self {
+            dry_run: options.dry_run,
+            filters: options.rules.filters.clone(),
+            walk: options.rules.walk.clone(),
+            root: PathRoot::Host,
+            destination: None,
+        }
+    }
 }
 
 /// A resolved source operand.
@@ -49,6 +79,8 @@ pub(crate) struct SourceItem {
     pub(crate) contents: bool,
     /// Path as given, for messages.
     pub(crate) operand: PathBuf,
+    /// Referent, if the source is a symlink that is followed; `stat` is the referent's.
+    pub(crate) referent: Option<Referent>,
 }
 
 impl SourceItem {

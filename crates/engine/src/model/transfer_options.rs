@@ -10,7 +10,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::ComparisonRules;
+use bankfull_proto::wire::control::{ComparisonRules, WalkRules};
 use std::time::Duration;
 
 /// Options of a transfer between two locations.
@@ -45,6 +45,7 @@ pub(crate) struct CopyRules {
     /// Blocks in the journal of an earlier run are taken without a check.
     pub(crate) trust_journal: bool,
     pub(crate) filters: FilterScope,
+    pub(crate) walk: WalkRules,
 }
 
 impl CopyRules {

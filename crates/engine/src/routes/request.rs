@@ -1,11 +1,27 @@
 //! Options and rules in the request of a client.
 
 use crate::base::error::Error;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::root::PathRoot;
+use crate::file_io::roots::SendRules;
 use crate::model::options::Fsync;
 use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{self, Cause, ComparisonRules, Failure, Open};
+
+/// Rules for sending what a client pulls.
+///
+/// # Errors
+/// A filter rule that does not parse.
+pub(super) fn send_rules(open: &Open, root: &PathRoot) -> Result<SendRules, Error> {
+    Ok(SendRules {
+        dry_run: open.dry_run,
+        filters: requested_filters(open)?,
+        walk: open.walk.clone().unwrap_or_default(),
+        root: root.clone(),
+        destination: None,
+    })
+}
 
 /// Options for receiving what a client pushes.
 pub(super) fn receive_options(open: &Open, root: &PathRoot) -> ReceiveOptions {
@@ -30,7 +46,7 @@ pub(super) fn receive_options(open: &Open, root: &PathRoot) -> ReceiveOptions {
 }
 
 /// Returns the filter rules of a request; they name no files of this host.
-pub(super) fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
+fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
     let given = open.filters.iter().flatten();
     let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
     let parsed =

@@ -2,7 +2,7 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
-use super::request::{receive_options, requested_filters};
+use super::request::{receive_options, send_rules};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -12,7 +12,7 @@ use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
-use crate::file_io::path_root::PathRoot;
+use crate::file_io::root::PathRoot;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
 use crate::run::streams::{AcceptedStream, StreamSource};
@@ -309,10 +309,10 @@ impl SessionManager {
         let entry_quota = is_push.then(|| self.policy.buffer_pool.entry_quota());
         let (opened, task) = match open.direction {
             Direction::Pull => {
-                let items = self.root.resolve_sources(&open.paths)?;
+                let rules = send_rules(&open, &self.root)?;
+                let items = self.root.resolve_sources(&open.paths, &rules.walk)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                let filters = requested_filters(&open)?;
-                let task = SessionTask::Send { items, dry_run: open.dry_run, filters };
+                let task = SessionTask::Send { items, rules };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
             Direction::Push if self.policy.read_only => {

@@ -5,7 +5,7 @@ use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Summary};
 use crate::base::sync::{Latch, lock};
-use crate::file_io::roots::{ReceiveTarget, SourceItem};
+use crate::file_io::roots::{ReceiveTarget, SendRules, SourceItem};
 use crate::model::transfer_options::TransferOptions;
 use crate::session::Session;
 use crate::stats::session_stats::{SessionStats, SideSummaries};
@@ -20,7 +20,6 @@ use crate::tuning::receiver::ReceiverTuner;
 use crate::tuning::sender::SenderTuner;
 use crate::tuning::telemetry::Telemetry;
 use crate::tuning::{Autotune, clamp_windows, monitor};
-use bankfull_proto::filter::FilterScope;
 use bankfull_proto::session::Role;
 use bankfull_proto::wire::control::{Message, PathBytes};
 use std::ffi::OsString;
@@ -87,8 +86,7 @@ pub(crate) fn report_destinations(
 pub(crate) enum SessionTask {
     Send {
         items: Vec<SourceItem>,
-        dry_run: bool,
-        filters: FilterScope,
+        rules: SendRules,
     },
     Receive(ReceiveTarget),
     /// Throughput test: filler is sent for this time, and no file.
@@ -122,9 +120,8 @@ impl SessionRunner<'_> {
             let receiving = matches!(task, SessionTask::Receive(_)).then(ReceivingGuard::new);
             self.session.spawn(scope, move || self.run_autotune(outbox, receives));
             let result = match task {
-                SessionTask::Send { items, dry_run, filters } => {
-                    let how = (dry_run, filters);
-                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, how);
+                SessionTask::Send { items, rules } => {
+                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, rules);
                     self.send(&sender, &mut reader, &items, streams)
                 }
                 SessionTask::Receive(target) => self.receive(&mut reader, outbox, target, streams),

@@ -12,7 +12,7 @@ mod tests;
 use layout::Layout;
 
 use super::filters::Filters;
-use super::selection::Comparison;
+use super::selection::{Comparison, Selection};
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
@@ -21,7 +21,8 @@ use crate::base::event::{Event, EventSink, NoEvents, Summary};
 use crate::base::location::Location;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::root::PathRoot;
 use crate::model::merge_conflicts::{MergeConflicts, SharedDir};
 use crate::model::options::{DaemonOptions, Fsync, SshOptions, Tune};
 use crate::routes::client::path_bytes;
@@ -140,6 +141,13 @@ impl Gather {
     #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         self.template = self.template.filters(filters);
+        self
+    }
+
+    /// See [`Transfer::selection`].
+    #[must_use]
+    pub fn selection(mut self, selection: &Selection) -> Self {
+        self.template = self.template.selection(selection);
         self
     }
 

@@ -10,9 +10,9 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
-use crate::file_io::roots::ReceiveTarget;
-use crate::file_io::roots::SourceItem;
+use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::root::PathRoot;
+use crate::file_io::roots::{ReceiveTarget, SendRules, SourceItem};
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
 use crate::model::transfer_options::TransferOptions;
@@ -23,7 +23,6 @@ use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transport::control::{ControlReader, Outbox};
-use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use std::io;
 use std::net::Shutdown;
@@ -41,7 +40,7 @@ pub(crate) fn run(
     started: Instant,
 ) -> Result<Summary, Error> {
     let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
-    let items = PathRoot::Host.resolve_sources(&typed)?;
+    let items = PathRoot::Host.resolve_sources(&typed, &options.rules.walk)?;
     let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
@@ -76,8 +75,10 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
     let threads = options.initial_streams(None);
-    let copy =
-        LocalCopy { runner: &runner, session: &session, threads, filters: &options.rules.filters };
+    let mut rules = SendRules::of_host(options);
+    let found = target.base.as_ref().and_then(|base| base.stat_self().ok());
+    rules.destination = found.map(|found| (found.dev, found.ino));
+    let copy = LocalCopy { runner: &runner, session: &session, threads, rules: &rules };
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
@@ -111,7 +112,7 @@ struct LocalCopy<'c> {
     runner: &'c SessionRunner<'c>,
     session: &'c Arc<Session>,
     threads: u32,
-    filters: &'c FilterScope,
+    rules: &'c SendRules,
 }
 
 impl LocalCopy<'_> {
@@ -127,8 +128,8 @@ impl LocalCopy<'_> {
         let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
         to_sender.block_when_full();
-        let how = (target.dry_run, self.filters.clone());
-        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, how);
+        let rules = self.rules.clone();
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, rules);
         let session = Arc::clone(self.session);
         let (receiver, hashing) =
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);

@@ -90,6 +90,7 @@ impl<'a> Receiver<'a> {
             hashing,
             sources: target.sources,
             filters: target.filters,
+            walk: target.walk,
             held: HeldFiles::default(),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
             comparison,

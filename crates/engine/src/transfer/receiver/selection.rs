@@ -6,29 +6,35 @@ use super::want_message::make_want;
 use crate::base::error::Error;
 use crate::stats::counters::add;
 use bankfull_proto::plan;
+use bankfull_proto::selection::allows_entry;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Entry, EntryKind, Verdict, Want};
+use bankfull_proto::wire::control::{Entry, EntryKind, Verdict, WalkRules, Want};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 impl WantDecider<'_> {
-    /// Checks that the filter rules of the request do not exclude an entry.
-    pub(super) fn check_filters(&self, entry: &Entry) -> Result<(), Error> {
-        if self.filters.is_empty() || entry.name.is_empty() {
+    /// Checks that the rules of the request do not exclude an entry.
+    pub(super) fn check_selection(&self, entry: &Entry) -> Result<(), Error> {
+        let has_rules = !self.filters.is_empty() || self.walk != WalkRules::default();
+        if !has_rules || entry.name.is_empty() {
             return Ok(());
         }
         let dirs = &self.registry.dirs;
         let path = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
         let path = path.strip_prefix(dirs.path(0)).unwrap_or(&path);
+        let bytes = path.as_os_str().as_bytes();
         let is_dir = entry.kind == EntryKind::Dir;
-        match self.filters.excludes_before_files(path.as_os_str().as_bytes(), is_dir) {
-            false => Ok(()),
-            true => {
-                let text = format!("{}, which the filter rules exclude", path.display());
-                Err(WireError::Unrequested(text).into())
-            }
-        }
+        let dirs_above = bytes.iter().filter(|byte| **byte == b'/').count();
+        let is_contents = self.sources.iter().any(|source| source.contents);
+        let depth = dirs_above + usize::from(is_contents);
+        let rules = match self.filters.excludes_before_files(bytes, is_dir) {
+            true => "filter rules",
+            false if !allows_entry(&self.walk, entry, depth, dirs_above) => "rules of the walk",
+            false => return Ok(()),
+        };
+        let text = format!("{}, which the {rules} exclude", path.display());
+        Err(WireError::Unrequested(text).into())
     }
 
     /// Answers an entry that is left as it is; returns false if it is not.

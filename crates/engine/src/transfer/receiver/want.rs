@@ -22,7 +22,8 @@ use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    ComparisonRules, Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict, Want,
+    ComparisonRules, Entry, EntryKind, Failure, FileRuns, Message, Source, Totals, Verdict,
+    WalkRules, Want,
 };
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::collections::VecDeque;
@@ -107,6 +108,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) sources: Vec<Source>,
     /// Filter rules that the sender was asked to apply.
     pub(crate) filters: FilterScope,
+    /// Rules of the walk that the sender was asked to apply.
+    pub(crate) walk: WalkRules,
     /// Files whose part files other sessions hold.
     pub(crate) held: HeldFiles,
     /// Announcements, if the session is merged with others.
@@ -214,7 +217,7 @@ impl WantDecider<'_> {
             if entry.parent != 0 && !self.registry.dirs.contains(entry.parent) {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
-            self.check_filters(&entry)?;
+            self.check_selection(&entry)?;
             match entry.kind {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
                 _ if self.leave_out(&entry, &mut answers.wants) => {}

@@ -4,12 +4,13 @@ use crate::base::error;
 use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
+use crate::file_io::links::LinkedDir;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, FileRuns};
-use bankfull_sys::{FileKind, Stat};
+use bankfull_sys::{Dir, FileKind, SHORTAGE_TIMEOUT, Stat, retry_shortage};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -38,9 +39,22 @@ pub(crate) struct SourceFile {
     /// Number of times that it changed while it was read.
     pub(crate) attempt: u32,
     pub(crate) stats: FileStats,
+    /// Directory of its content if the entry is a symlink that is followed.
+    pub(crate) linked: Option<LinkedDir>,
     /// Set after the kernel refused to send this file: it is then sent through user memory.
     pub(crate) sendfile_refused: AtomicBool,
     open: Mutex<Option<Arc<File>>>,
+}
+
+/// Place of a file on this host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'p> {
+    /// Number of its directory in the source's directory table.
+    pub(crate) dir: u64,
+    /// Name of its content.
+    pub(crate) name: &'p OsStr,
+    /// Directory of its content if the entry is a symlink that is followed.
+    pub(crate) linked: Option<&'p LinkedDir>,
 }
 
 /// Failure of a source file.
@@ -60,10 +74,10 @@ pub(crate) struct SourceFiles {
 }
 
 impl SourceFiles {
-    pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
-        let name = name.to_owned();
+    pub(crate) fn insert(&self, entry: Entry, place: &Place<'_>, attempt: u32) {
+        let (dir, name, linked) = (place.dir, place.name.to_owned(), place.linked.cloned());
         let (stats, sendfile_refused, open) = Default::default();
-        let file = SourceFile { entry, dir, name, attempt, stats, sendfile_refused, open };
+        let file = SourceFile { entry, dir, name, attempt, stats, linked, sendfile_refused, open };
         lock(&self.files).insert(file.entry.id, Arc::new(file));
     }
 
@@ -77,12 +91,20 @@ impl SourceFiles {
 
     /// Returns the path for messages.
     pub(crate) fn path(&self, file: &SourceFile) -> PathBuf {
-        self.dirs.path_of(file.dir, &file.name)
+        self.dirs.path_of(file.dir, OsStr::from_bytes(&file.entry.name))
+    }
+
+    /// Opens the directory that has a file's content.
+    fn dir_of(&self, file: &SourceFile) -> io::Result<Arc<Dir>> {
+        match &file.linked {
+            Some(linked) => retry_shortage(SHORTAGE_TIMEOUT, || linked.open()).map(Arc::new),
+            None => self.dirs.open(file.dir),
+        }
     }
 
     /// True if the file's name no longer exists.
     pub(crate) fn is_gone(&self, file: &SourceFile) -> bool {
-        let stat = self.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
+        let stat = self.dir_of(file).and_then(|dir| dir.stat(&file.name));
         stat.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
     }
 
@@ -98,8 +120,8 @@ impl SourceFiles {
         let before = &file.entry;
         let until = Instant::now() + TRUNCATE_TIMEOUT;
         loop {
-            let stat = self.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name)).ok()?;
-            let now = entry_of(&stat, &file.name, before.parent)?;
+            let stat = self.dir_of(file).and_then(|dir| dir.stat(&file.name)).ok()?;
+            let now = entry_of(&stat, OsStr::from_bytes(&before.name), before.parent)?;
             let times = |entry: &Entry| (entry.mtime_secs, entry.mtime_nanos, entry.version);
             let is_truncating = now.size != before.size && times(&now) == times(before);
             if !is_truncating || Instant::now() >= until || is_stopped() {
@@ -123,8 +145,7 @@ impl SourceFiles {
     /// Opens a file for a single reader, after checking it against its entry.
     pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
         let opened = self
-            .dirs
-            .open(file.dir)
+            .dir_of(file)
             .and_then(|dir| dir.open_file(&file.name))
             .map_err(|e| self.failed(file, &e))?;
         self.check(file, &opened)?;
@@ -263,7 +284,6 @@ fn version_of(stat: &Stat) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull_sys::Dir;
 
     #[test]
     fn holes_are_exactly_the_blocks_without_data() {
@@ -280,7 +300,7 @@ mod tests {
         let mut entry = entry_of(&stat, OsStr::new("f"), 0).unwrap();
         entry.id = 5;
         assert!(entry.sparse);
-        sources.insert(entry, 0, OsStr::new("f"), 0);
+        sources.insert(entry, &Place { dir: 0, name: OsStr::new("f"), linked: None }, 0);
         let holes = sources.holes(&sources.find(5).unwrap(), || false).unwrap().unwrap();
         assert!(matches!(sources.holes(&sources.find(5).unwrap(), || true), Ok(None)));
         let runs: Vec<(u64, u64)> = holes.runs.iter().map(|r| (r.first, r.count)).collect();
@@ -295,7 +315,8 @@ mod tests {
         let sources = SourceFiles::default();
         sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
-        sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), 0, OsStr::new("f"), 0);
+        let place = Place { dir: 0, name: OsStr::new("f"), linked: None };
+        sources.insert(entry_of(&stat, OsStr::new("f"), 0).unwrap(), &place, 0);
         let file = sources.find(0).unwrap();
         assert!(sources.open_uncached(&file).is_ok());
         thread::sleep(Duration::from_millis(20));

@@ -2,16 +2,19 @@
 
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
-use super::files::entry_of;
+use super::files::{Place, entry_of};
 use super::filters::DirFilters;
+use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
 use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
 use crate::base::part_names;
+use crate::file_io::links::LinkedDir;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+use bankfull_proto::selection::{is_unsafe_link, selects_file};
 use bankfull_proto::send::SendLedger;
 use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message};
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
@@ -45,8 +48,21 @@ struct WalkedDir {
     /// Reader of further entries; `None` once all are listed.
     unlisted: Option<EntryReader>,
     /// Subdirectories to walk before further entries are listed, the next one last.
-    subdirs: Vec<(OsString, Stat)>,
+    subdirs: Vec<Subdir>,
     filters: DirFilters,
+    bounds: Bounds,
+    /// Device and inode, if links are followed.
+    identity: Option<(u64, u64)>,
+    /// True if only the tag of a cache is announced.
+    is_cache: bool,
+}
+
+/// Subdirectory that waits for its walk.
+struct Subdir {
+    name: OsString,
+    stat: Stat,
+    /// Way to open it if it is the referent of a symlink.
+    linked: Option<LinkedDir>,
 }
 
 /// Directory that is to be listed.
@@ -55,6 +71,28 @@ struct EnteredDir {
     id: u64,
     path: PathBuf,
     depth: usize,
+    bounds: Bounds,
+}
+
+/// Bounds of the walk of a source.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Device of the source.
+    dev: u64,
+    /// Directories of the copy above the source.
+    dirs_above: usize,
+}
+
+/// A file or symlink that is to be announced.
+struct Leaf<'l> {
+    dir: &'l Dir,
+    /// Number of its directory in the source's directory table.
+    key: u64,
+    /// Number of its directory's entry.
+    parent: u64,
+    name: &'l OsStr,
+    /// Directories of the copy above it.
+    dirs_above: usize,
 }
 
 /// Walk of the sources.
@@ -117,19 +155,23 @@ impl<'s, 'a> Walk<'s, 'a> {
         let key = u64::MAX - at as u64;
         let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
         self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
-        let filters = DirFilters::new(self.sender.filters.clone());
+        let rules = &self.sender.rules;
+        let root = rules.root.copy_root(item);
+        let filters = DirFilters::new(rules.filters.clone().with_root(&root));
         let is_dir = item.stat.kind == FileKind::Dir;
         if !item.contents && filters.hides(&item.name, is_dir) {
             return;
         }
+        let linked = item.referent.as_ref();
         if !is_dir {
-            self.announce_leaf(&item.dir, key, 0, &item.name, &item.stat);
-            return;
+            let found = Found { stat: item.stat, referent: linked.cloned() };
+            let leaf = Leaf { dir: &item.dir, key, parent: 0, name: &item.name, dirs_above: 0 };
+            return self.announce_leaf(&leaf, &found);
         }
-        let opened = if item.contents {
-            Ok(Arc::clone(&item.dir))
-        } else {
-            item.dir.open_child_dir(&item.name).map(Arc::new)
+        let opened = match linked {
+            Some(found) => found.dir.open().map(Arc::new),
+            None if item.contents => Ok(Arc::clone(&item.dir)),
+            None => item.dir.open_child_dir(&item.name).map(Arc::new),
         };
         let dir = match opened {
             Ok(dir) => dir,
@@ -139,7 +181,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         let Some(id) = self.announce_dir(0, name, &item.stat) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
         let path = item.operand.clone();
-        let entered = self.enter_dir(EnteredDir { dir, id, path, depth: 0 }, &filters, name);
+        let bounds = Bounds { dev: item.stat.dev, dirs_above: usize::from(!item.contents) };
+        let entered = EnteredDir { dir, id, path, depth: 0, bounds };
+        let entered = self.enter_dir(entered, &filters, (name, &item.stat));
         self.walk_tree(entered);
     }
 
@@ -152,9 +196,9 @@ impl<'s, 'a> Walk<'s, 'a> {
             if !self.wait_for_room() {
                 return;
             }
-            if let Some((name, stat)) = at.subdirs.pop() {
+            if let Some(subdir) = at.subdirs.pop() {
                 waiting -= 1;
-                let entered = self.enter_subdir(at, &name, &stat);
+                let entered = self.enter_subdir(&stack, &subdir);
                 stack.extend(entered);
                 continue;
             }
@@ -168,15 +212,32 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    /// Announces a subdirectory and opens it for its listing.
-    fn enter_subdir(&self, at: &WalkedDir, name: &OsStr, stat: &Stat) -> Option<WalkedDir> {
-        let id = self.announce_dir(at.id, name, stat)?;
-        self.sender.files.dirs.insert(id, at.id, name);
+    /// Announces a subdirectory of the last one above, and opens it.
+    fn enter_subdir(&self, above: &[WalkedDir], subdir: &Subdir) -> Option<WalkedDir> {
+        let at = above.last()?;
+        let Subdir { name, stat, linked } = subdir;
         let path = join_path(&at.path, name);
-        match at.dir.open_child_dir(name).map(Arc::new) {
+        if let Some(failure) = self.endless_failure(above, stat, &path) {
+            self.report_failure(path, failure);
+            return None;
+        }
+        let id = self.announce_dir(at.id, name, stat)?;
+        let dirs = &self.sender.files.dirs;
+        let opened = match linked {
+            Some(linked) => {
+                dirs.insert_linked(id, at.id, name, linked.clone());
+                linked.open()
+            }
+            None => {
+                dirs.insert(id, at.id, name);
+                at.dir.open_child_dir(name)
+            }
+        };
+        match opened.map(Arc::new) {
             Ok(dir) => {
-                let entered = EnteredDir { dir, id, path, depth: at.depth + 1 };
-                self.enter_dir(entered, &at.filters, name)
+                let (depth, bounds) = (at.depth + 1, at.bounds);
+                let entered = EnteredDir { dir, id, path, depth, bounds };
+                self.enter_dir(entered, &at.filters, (name, stat))
             }
             Err(e) => {
                 self.report_error(path, &e);
@@ -184,6 +245,22 @@ impl<'s, 'a> Walk<'s, 'a> {
                 None
             }
         }
+    }
+
+    /// Returns the failure of a directory that followed links make endless.
+    fn endless_failure(&self, above: &[WalkedDir], stat: &Stat, path: &Path) -> Option<Failure> {
+        if !self.sender.rules.walk.follows_links() {
+            return None;
+        }
+        let identity = Some((stat.dev, stat.ino));
+        let why = match identity {
+            identity if identity == self.sender.rules.destination => "the destination of this copy",
+            _ if above.iter().any(|dir| dir.identity == identity) => "a directory above it",
+            _ => return None,
+        };
+        let text =
+            format!("cannot copy {}: by its links it is {why}: leave it out", path.display());
+        Some(Failure::new(Cause::Other, text))
     }
 
     /// Records that nothing more is announced in a directory.
@@ -194,14 +271,20 @@ impl<'s, 'a> Walk<'s, 'a> {
 
     /// Opens a directory for its listing; `None`, with a report, if that fails.
     ///
-    /// `outer` are the rules of the directory that it is in under `name`.
+    /// `outer` are the rules of the directory that it is in under a name.
     fn enter_dir(
         &self,
         entered: EnteredDir,
         outer: &DirFilters,
-        name: &OsStr,
+        (name, stat): (&OsStr, &Stat),
     ) -> Option<WalkedDir> {
-        let EnteredDir { dir, id, path, depth } = entered;
+        let EnteredDir { dir, id, path, depth, bounds } = entered;
+        let rules = &self.sender.rules.walk;
+        let is_bottom = rules.max_depth.is_some_and(|max| depth >= max as usize);
+        if is_bottom || rules.one_file_system && stat.dev != bounds.dev {
+            self.leave_dir(id);
+            return None;
+        }
         let failure = if depth >= MAX_DIRECTORY_DEPTH {
             let text =
                 format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
@@ -209,8 +292,18 @@ impl<'s, 'a> Walk<'s, 'a> {
         } else {
             match (outer.enter(name, &dir), dir.read_entries()) {
                 (Ok(filters), Ok(unlisted)) => {
-                    let (unlisted, subdirs) = (Some(unlisted), Vec::new());
-                    return Some(WalkedDir { dir, id, path, depth, unlisted, subdirs, filters });
+                    return Some(WalkedDir {
+                        identity: rules.follows_links().then_some((stat.dev, stat.ino)),
+                        is_cache: rules.exclude_caches && is_cache(&dir),
+                        unlisted: Some(unlisted),
+                        subdirs: Vec::new(),
+                        dir,
+                        id,
+                        path,
+                        depth,
+                        filters,
+                        bounds,
+                    });
                 }
                 // Without its rules, what they exclude would travel.
                 (Err(e), _) => Failure::new(Cause::Other, format!("{}: {e}", path.display())),
@@ -254,24 +347,40 @@ impl<'s, 'a> Walk<'s, 'a> {
             let shown = join_path(&at.path, &name);
             return self.report_skipped(shown, "temporary file of an interrupted copy");
         }
-        match at.dir.stat(&name) {
-            Ok(stat) if at.filters.hides(&name, stat.kind == FileKind::Dir) => {}
-            Ok(stat) if stat.kind == FileKind::Dir => at.subdirs.push((name, stat)),
-            Ok(stat) => self.announce_leaf(&at.dir, at.id, at.id, &name, &stat),
+        if at.is_cache && name != CACHE_TAG {
+            return;
+        }
+        match find(&self.sender.rules, &at.path, &at.dir, &name) {
+            Ok(found) if at.filters.hides(&name, found.stat.kind == FileKind::Dir) => {}
+            Ok(Found { stat, referent }) if stat.kind == FileKind::Dir => {
+                let linked = referent.map(|referent| referent.dir);
+                at.subdirs.push(Subdir { name, stat, linked });
+            }
+            Ok(found) => {
+                let dirs_above = at.depth + at.bounds.dirs_above;
+                let (key, parent, name) = (at.id, at.id, &*name);
+                self.announce_leaf(&Leaf { dir: &at.dir, key, parent, name, dirs_above }, &found);
+            }
             // Removed between listing and stat: never part of the copy.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => self.report_error(join_path(&at.path, &name), &e),
+            Err(FindError::Stat(e)) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(FindError::Stat(e)) => self.report_error(join_path(&at.path, &name), &e),
+            Err(FindError::Link(_)) if at.filters.hides(&name, false) => {}
+            Err(FindError::Link(failure)) => {
+                self.report_failure(join_path(&at.path, &name), failure);
+            }
         }
     }
 
     fn announce_dir(&self, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
         let entry = entry_of(stat, name, parent)?;
         add(&self.sender.stats.counts.dirs, 1);
-        Some(self.sender.announce(entry, 0, name, 0))
+        Some(self.sender.announce(entry, &Place { dir: 0, name, linked: None }, 0))
     }
 
-    /// Announces a file or symlink; skips a special file.
-    fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
+    /// Announces a file or symlink that the rules select; skips a special file.
+    fn announce_leaf(&self, leaf: &Leaf<'_>, Found { stat, referent }: &Found) {
+        let Leaf { dir, key, parent, name, dirs_above } = *leaf;
+        let rules = &self.sender.rules.walk;
         let Some(mut entry) = entry_of(stat, name, parent) else {
             add(&self.sender.stats.counts.special_files_skipped, 1);
             let path = self.sender.files.dirs.path_of(key, name);
@@ -282,7 +391,12 @@ impl<'s, 'a> Walk<'s, 'a> {
                 Ok(target) => entry.target = target.as_bytes().to_vec(),
                 Err(e) => return self.report_error(self.sender.files.dirs.path_of(key, name), &e),
             }
+            if rules.safe_links && is_unsafe_link(&entry.target, dirs_above) {
+                return;
+            }
             add(&self.sender.stats.counts.symlinks, 1);
+        } else if !selects_file(rules, entry.size, (entry.mtime_secs, entry.mtime_nanos)) {
+            return;
         } else if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
             let path = self.sender.files.dirs.path_of(key, name);
             let text = format!("{} exceeds the maximum file size", path.display());
@@ -291,7 +405,11 @@ impl<'s, 'a> Walk<'s, 'a> {
             add(&self.sender.stats.counts.files_total, 1);
             add(&self.sender.stats.counts.bytes_total, entry.size);
         }
-        self.sender.announce(entry, key, name, 0);
+        let place = match referent {
+            Some(found) => Place { dir: key, name: &found.name, linked: Some(&found.dir) },
+            None => Place { dir: key, name, linked: None },
+        };
+        self.sender.announce(entry, &place, 0);
     }
 
     fn report_error(&self, path: PathBuf, error: &io::Error) {

@@ -26,7 +26,7 @@ pub use feedback::{
 };
 pub use greeting::{Hello, Welcome};
 pub use open::{Bytes, Direction, Fsync, Open, Opened, PathBytes, Source};
-pub use rules::ComparisonRules;
+pub use rules::{ComparisonRules, WalkRules};
 pub use transfer::{Aborted, Failed, FileDigest, FileRuns, Nack, Verdict, Want};
 
 /// First bytes of a control connection, in both directions.

@@ -8,7 +8,8 @@ use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::control::{
     self, Aborted, Bytes, Cause, ComparisonRules, Credit, Direction, Entry, EntryKind, Failed,
     Failure, FileDigest, Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem,
-    RateRequest, ReceiverReport, SenderReport, SideSummary, Source, Totals, Verdict, Want, Welcome,
+    RateRequest, ReceiverReport, SenderReport, SideSummary, Source, Totals, Verdict, WalkRules,
+    Want, Welcome,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
@@ -102,6 +103,12 @@ fn handshake() -> Vec<Vector> {
         ),
         message("open-filters", "Open: pull with three filter rules.", open_filters()),
         message(
+            "open-walk",
+            "Open: pull that follows symlinks to directories, of files of 1 to 4096 bytes, three \
+             levels deep.",
+            open_walk(),
+        ),
+        message(
             "open-comparison",
             "Open: push that updates what exists, with a window of 2 s.",
             open_comparison(),
@@ -193,6 +200,7 @@ fn open_overrides() -> Message {
         max_outstanding_files: None,
         trust_journal: None,
         filters: None,
+        walk: None,
         comparison: None,
     })
 }
@@ -241,6 +249,23 @@ fn open_credit() -> Message {
         paths: vec![path(b"logs")],
         streams: 1,
         credit: Some(true),
+        ..Open::default()
+    })
+}
+
+fn open_walk() -> Message {
+    let walk = WalkRules {
+        copy_dirlinks: true,
+        min_size: Some(1),
+        max_size: Some(4096),
+        max_depth: Some(3),
+        ..WalkRules::default()
+    };
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"logs")],
+        streams: 1,
+        walk: Some(walk),
         ..Open::default()
     })
 }
