@@ -147,6 +147,8 @@ fn transfer(
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
         .metadata(flags.metadata.metadata()?)
+        .selection(&flags.selection.selection())
+        .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)
@@ -312,7 +314,7 @@ mod tests {
     #[test]
     fn flags_reach_the_transfer() {
         let flags = flags(
-            "--streams 7 --no-encryption --fsync end -c --trust-journal -n --timeout 2.5 --retry-for 7 --tune off \
+            "--streams 7 --no-encryption --fsync end -c --trust-journal -n --update --modify-window 3 --timeout 2.5 --retry-for 7 --tune off \
              --max-rate 100mbit --buffer 4MB --congestion bbr --io mmap --block-size 2MiB \
              --direct off host:a bankfull://h/b",
         );
@@ -322,8 +324,10 @@ mod tests {
             "streams: Some(7)",
             "encryption: false",
             "fsync: End",
-            "checksum: true",
+            "by_content: true",
             "trust_journal: true",
+            "update: true",
+            "modify_window: Some(3)",
             "dry_run: true",
             "timeout: 2.5s",
             "retry_for: 7s",

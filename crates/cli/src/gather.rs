@@ -151,6 +151,8 @@ fn gathering(
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
         .metadata(flags.metadata.metadata()?)
+        .selection(&flags.selection.selection())
+        .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)
@@ -220,7 +222,7 @@ mod tests {
             "layout: Merged(Newest)",
             "encryption: false",
             "fsync: File",
-            "checksum: true",
+            "by_content: true",
             "trust_journal: true",
             "dry_run: true",
             "timeout: 2.5s",

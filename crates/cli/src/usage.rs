@@ -46,10 +46,6 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
         "symlinks are always kept; to limit the rate, use --max-rate, such as --max-rate 100mbit",
     ),
     (
-        &["-u", "--update"],
-        "files of equal size and time are always skipped, and others replaced: leave it out",
-    ),
-    (
         &["--partial", "--append", "--append-verify", "--inplace", "--partial-dir"],
         "an interrupted copy always resumes: leave it out",
     ),
@@ -215,7 +211,6 @@ mod tests {
             ("cp -e ssh a b", "unknown flag -e: use --ssh-command"),
             ("cp -C a b", "unknown flag -C: bankfull does not compress"),
             ("cp -l 100 a b", "unknown flag -l: symlinks are always kept"),
-            ("cp -u a b", "unknown flag -u: files of equal size and time are always skipped"),
             ("cp --token t a b", "unknown flag --token: use --token-file FILE"),
             ("cp -avP data/docs h:b", "-P is the port of the ssh server, as in scp"),
         ] {

@@ -1,7 +1,7 @@
 //! Decisions that need no I/O: the action for an announced file, and the resolved destination of
 //! the operands.
 
-use crate::wire::control::{Cause, Entry, EntryKind, Failure, Source};
+use crate::wire::control::{Cause, ComparisonRules, Entry, EntryKind, Failure, Source};
 
 /// Existing entry at the destination path of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +68,9 @@ pub enum Plan {
     Refuse(Failure),
 }
 
-/// Returns the action for a file. With `by_content`, files of equal size are compared by content,
-/// whatever their times.
+/// Returns the action for a file, by its metadata and that of what is there.
 #[must_use]
-pub fn plan_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) -> Plan {
+pub fn plan_file(entry: &Entry, existing: Option<&Existing>, rules: &ComparisonRules) -> Plan {
     let Some(existing) = existing else { return Plan::Receive };
     match existing.kind {
         Some(EntryKind::File) => {}
@@ -87,13 +86,42 @@ pub fn plan_file(entry: &Entry, existing: Option<&Existing>, by_content: bool) -
         Some(EntryKind::Symlink) => return Plan::Receive,
     }
     let same_size = existing.size == entry.size;
-    let same_time =
-        (existing.mtime_secs, existing.mtime_nanos) == (entry.mtime_secs, entry.mtime_nanos);
-    match (by_content, same_size, same_time) {
+    let same_time = rules.size_only || is_same_time(entry, existing, rules.modify_window);
+    match (rules.by_content, same_size, same_time) {
         (true, true, _) => Plan::Compare,
         (false, true, true) => Plan::Skip,
         _ => Plan::Receive,
     }
+}
+
+/// True if times are equal, or differ by the window in seconds at most.
+#[must_use]
+pub fn is_same_time(entry: &Entry, existing: &Existing, window: Option<u32>) -> bool {
+    match window {
+        None => {
+            (existing.mtime_secs, existing.mtime_nanos) == (entry.mtime_secs, entry.mtime_nanos)
+        }
+        Some(window) => existing.mtime_secs.abs_diff(entry.mtime_secs) <= u64::from(window),
+    }
+}
+
+/// True if the rules keep an entry from being looked at: what is there is not touched.
+///
+/// Directories that exist are never left out.
+#[must_use]
+pub fn is_left_out(entry: &Entry, existing: Option<&Existing>, rules: &ComparisonRules) -> bool {
+    let Some(existing) = existing else { return rules.existing_only };
+    let is_dir = |kind| kind == Some(EntryKind::Dir);
+    if is_dir(Some(entry.kind)) || is_dir(existing.kind) {
+        return false;
+    }
+    let is_newer = || {
+        // As in rsync, whole seconds count, and with a window files of equal time are newer.
+        let lead = entry.mtime_secs.saturating_sub(existing.mtime_secs);
+        lead < i64::from(rules.modify_window.unwrap_or_default())
+    };
+    let are_files = entry.kind == EntryKind::File && existing.kind == Some(EntryKind::File);
+    rules.ignore_existing || rules.update && are_files && is_newer()
 }
 
 fn in_the_way(entry: &Entry, what: &str, cause: Cause) -> Failure {
@@ -204,32 +232,83 @@ mod tests {
         Existing { kind: Some(EntryKind::File), size, mtime_secs, mtime_nanos }
     }
 
+    const NO_RULES: ComparisonRules = ComparisonRules {
+        by_content: false,
+        update: false,
+        existing_only: false,
+        ignore_existing: false,
+        size_only: false,
+        modify_window: None,
+    };
+
+    const BY_CONTENT: ComparisonRules = ComparisonRules { by_content: true, ..NO_RULES };
+
+    #[test]
+    fn plan_size_alone_or_a_window_decides_if_requested() {
+        let size_only = ComparisonRules { size_only: true, ..NO_RULES };
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 1, 1)), &size_only), Plan::Skip);
+        assert_eq!(plan_file(&entry(), Some(&existing(9, 100, 7)), &size_only), Plan::Receive);
+        // The content is compared nevertheless.
+        let both = ComparisonRules { by_content: true, ..size_only };
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 1, 1)), &both), Plan::Compare);
+        let within = |window, secs, nanos| {
+            let rules = ComparisonRules { modify_window: Some(window), ..NO_RULES };
+            plan_file(&entry(), Some(&existing(10, secs, nanos)), &rules) == Plan::Skip
+        };
+        assert!(within(0, 100, 999) && !within(0, 101, 7));
+        assert!(within(2, 98, 0) && within(2, 102, 9) && !within(2, 97, 9) && !within(2, 103, 0));
+    }
+
+    #[test]
+    fn left_out_is_what_the_rules_of_rsync_leave_out() {
+        let out = |rules: &ComparisonRules, found: Option<Existing>| {
+            is_left_out(&entry(), found.as_ref(), rules)
+        };
+        let file = |secs| Some(existing(10, secs, 0));
+        let kind = |kind| Some(Existing { kind, ..existing(10, 500, 0) });
+        assert!(!out(&NO_RULES, file(500)) && !out(&NO_RULES, None));
+        let update = ComparisonRules { update: true, ..NO_RULES };
+        assert!(out(&update, file(101)) && !out(&update, file(100)) && !out(&update, file(99)));
+        assert!(!out(&update, None) && !out(&update, kind(Some(EntryKind::Symlink))));
+        let windowed = ComparisonRules { modify_window: Some(2), ..update };
+        assert!(out(&windowed, file(100)) && out(&windowed, file(99)) && !out(&windowed, file(98)));
+        let existing_only = ComparisonRules { existing_only: true, ..NO_RULES };
+        assert!(out(&existing_only, None) && !out(&existing_only, file(1)));
+        let ignore = ComparisonRules { ignore_existing: true, ..NO_RULES };
+        assert!(out(&ignore, file(1)) && out(&ignore, kind(None)) && !out(&ignore, None));
+        // A directory in the way is refused, and one that both have is entered.
+        assert!(!out(&ignore, kind(Some(EntryKind::Dir))));
+        let dir = Entry { kind: EntryKind::Dir, ..entry() };
+        assert!(!is_left_out(&dir, kind(Some(EntryKind::Dir)).as_ref(), &ignore));
+        assert!(is_left_out(&dir, None, &existing_only));
+    }
+
     #[test]
     fn plan_equal_size_and_mtime_is_skipped() {
-        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 7)), false), Plan::Skip);
-        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 8)), false), Plan::Receive);
-        assert_eq!(plan_file(&entry(), Some(&existing(11, 100, 7)), false), Plan::Receive);
-        assert_eq!(plan_file(&entry(), None, false), Plan::Receive);
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 7)), &NO_RULES), Plan::Skip);
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 8)), &NO_RULES), Plan::Receive);
+        assert_eq!(plan_file(&entry(), Some(&existing(11, 100, 7)), &NO_RULES), Plan::Receive);
+        assert_eq!(plan_file(&entry(), None, &NO_RULES), Plan::Receive);
     }
 
     #[test]
     fn plan_by_content_compares_files_of_equal_size() {
-        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 7)), true), Plan::Compare);
-        assert_eq!(plan_file(&entry(), Some(&existing(10, 1, 1)), true), Plan::Compare);
-        assert_eq!(plan_file(&entry(), Some(&existing(9, 100, 7)), true), Plan::Receive);
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 100, 7)), &BY_CONTENT), Plan::Compare);
+        assert_eq!(plan_file(&entry(), Some(&existing(10, 1, 1)), &BY_CONTENT), Plan::Compare);
+        assert_eq!(plan_file(&entry(), Some(&existing(9, 100, 7)), &BY_CONTENT), Plan::Receive);
     }
 
     #[test]
     fn plan_directory_or_device_is_refused_symlink_replaced() {
         for kind in [Some(EntryKind::Dir), None] {
             let existing = Existing { kind, ..existing(10, 100, 7) };
-            for by_content in [false, true] {
-                let plan = plan_file(&entry(), Some(&existing), by_content);
+            for rules in [NO_RULES, BY_CONTENT] {
+                let plan = plan_file(&entry(), Some(&existing), &rules);
                 assert!(matches!(plan, Plan::Refuse(_)), "{kind:?}");
             }
         }
         let link = Existing { kind: Some(EntryKind::Symlink), ..existing(10, 100, 7) };
-        assert_eq!(plan_file(&entry(), Some(&link), false), Plan::Receive);
+        assert_eq!(plan_file(&entry(), Some(&link), &NO_RULES), Plan::Receive);
     }
 
     fn source(name: &str, is_dir: bool, contents: bool) -> Source {

@@ -2,6 +2,7 @@
 
 use super::filters::FilterFlags;
 use super::metadata::MetadataFlags;
+use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
     fingerprint, memory, page, port, rate, seconds, seconds_or_none, ssh_command, stream_count,
@@ -166,6 +167,13 @@ pub(crate) struct CpFlags {
     /// Metadata flags.
     #[command(flatten)]
     pub(crate) metadata: MetadataFlags,
+    /// Selection flags.
+    #[command(flatten)]
+    pub(crate) selection: SelectionFlags,
+
+    /// Comparison flags.
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonFlags,
 
     /// Output flags.
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use super::cp::{DaemonFlags, SshFlags};
 use super::filters::FilterFlags;
 use super::metadata::MetadataFlags;
+use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
     seconds_or_none,
@@ -156,6 +157,13 @@ pub(crate) struct GatherFlags {
     /// Metadata flags.
     #[command(flatten)]
     pub(crate) metadata: MetadataFlags,
+    /// Selection flags.
+    #[command(flatten)]
+    pub(crate) selection: SelectionFlags,
+
+    /// Comparison flags.
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonFlags,
 
     /// Output flags.
     #[command(flatten)]

@@ -9,8 +9,10 @@ mod filters;
 mod gather;
 mod metadata;
 mod probe;
+mod selection;
 mod serve;
 mod values;
+mod when;
 
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;

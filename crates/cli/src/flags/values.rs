@@ -233,6 +233,18 @@ pub(super) fn block(text: &str) -> Result<Bytes, String> {
     if is_valid_block_size(bytes) { Ok(bytes) } else { Err(bad()) }
 }
 
+/// Parses the size of a file, such as `10MB` or `10MiB`.
+pub(super) fn file_size(text: &str) -> Result<Bytes, String> {
+    if let Some(letter) = text.chars().last().filter(|last| "kKmMgGtT".contains(*last)) {
+        let (number, letter) = (&text[..text.len() - 1], letter.to_ascii_uppercase());
+        return Err(format!(
+            "{text:?} is ambiguous: write {number}{letter}B for powers of 1000, or {number}{letter}iB \
+             for powers of 1024"
+        ));
+    }
+    text.parse().map_err(|e: UnitError| e.to_string())
+}
+
 /// Parses a memory limit, such as `256MiB`.
 pub(super) fn memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
@@ -377,6 +389,18 @@ mod tests {
         assert!(buffer("65GiB").unwrap_err().contains("the maximum is"));
         assert!(buffer("2895").unwrap_err().contains("the minimum is two segments, 2896 bytes"));
         assert!(buffer("4mbit").unwrap_err().contains("write 64KiB, 300kB, 1.5MB"));
+    }
+
+    #[test]
+    fn file_size_needs_an_unambiguous_unit() {
+        assert_eq!(file_size("10MB"), Ok(Bytes(10_000_000)));
+        assert_eq!(file_size("10MiB"), Ok(Bytes::mib(10)));
+        assert_eq!((file_size("0"), file_size("4096")), (Ok(Bytes(0)), Ok(Bytes(4096))));
+        let refused = file_size("10m").unwrap_err();
+        assert!(refused.contains("10MB for powers of 1000, or 10MiB for powers"), "{refused}");
+        for bad in ["", "big", "-1", "1.5.2MB", "10mbit"] {
+            assert!(file_size(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod report;
 mod resume;
 mod routes;
 mod rsync;
+mod selection;
 mod usage;
 
 use std::process::{Command, Output};

@@ -4,7 +4,7 @@ use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::NoEvents;
 use crate::base::threads::try_spawn_detached;
-use crate::file_io::path_root::PathRoot;
+use crate::file_io::root::PathRoot;
 use crate::model::metadata::Permits;
 use crate::model::options::DEFAULT_TIMEOUT;
 use crate::routes::admission::{Acceptor, PendingConn, Preamble};

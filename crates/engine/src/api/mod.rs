@@ -6,5 +6,6 @@ pub(crate) mod gather;
 mod limits;
 pub(crate) mod probe;
 mod reconnect;
+pub(crate) mod selection;
 pub(crate) mod server;
 pub(crate) mod transfer;

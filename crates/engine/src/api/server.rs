@@ -8,7 +8,7 @@ use crate::base::event_log::{EventLog, PeerLog, connection_span};
 use crate::base::log_limiter::LogLimiter;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
-use crate::file_io::path_root::PathRoot;
+use crate::file_io::root::PathRoot;
 use crate::model::metadata::Permits;
 use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
 use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Preamble};

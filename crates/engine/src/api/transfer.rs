@@ -3,12 +3,13 @@
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
+use super::selection::{Comparison, Selection};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
 use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
-use crate::file_io::path_root::PathRoot;
+use crate::file_io::root::PathRoot;
 use crate::model::io_method::IoMethod;
 use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
@@ -67,7 +68,7 @@ impl Transfer {
     /// Compares content instead of size and modification time.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Self {
-        self.options.rules.checksum = checksum;
+        self.options.rules.comparison.by_content = checksum;
         self
     }
 
@@ -100,6 +101,21 @@ impl Transfer {
     #[must_use]
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.options.rules.metadata = metadata;
+        self
+    }
+
+    /// Sets what is copied of the sources, beside filters. Default: everything.
+    #[must_use]
+    pub fn selection(mut self, selection: &Selection) -> Self {
+        self.options.rules.walk = selection.rules();
+        self
+    }
+
+    /// Sets what happens to files that exist. Default: those that differ are replaced.
+    #[must_use]
+    pub fn comparison(mut self, comparison: Comparison) -> Self {
+        let by_content = self.options.rules.comparison.by_content;
+        self.options.rules.comparison = comparison.rules(by_content);
         self
     }
 
@@ -298,7 +314,7 @@ impl Transfer {
                 self.options.overrides.check_sender()?;
                 let typed: Vec<_> =
                     self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
-                PathRoot::Host.resolve_sources(&typed)?
+                PathRoot::Host.resolve_sources(&typed, &self.options.rules.walk)?
             }
             Direction::Pull => Vec::new(),
         };

@@ -1,8 +1,10 @@
 //! Table of a tree's directories by number: descriptors to work beneath, paths for messages.
 //!
 //! Each descriptor is opened from its parent's, one component at a time and without following
-//! symlinks, so that a directory replaced by a symlink never leads out of the tree.
+//! symlinks, so that a directory replaced by a symlink never leads out of the tree. Links that the
+//! user wants followed have their own way to be opened (`links.rs`).
 
+use super::links::LinkedDir;
 use crate::base::fs_names::join_path;
 use crate::base::sync::lock;
 use bankfull_sys::{
@@ -26,6 +28,8 @@ const LIMIT_SHARE: u64 = 8;
 struct Node {
     parent: u64,
     name: OsString,
+    /// Way to open it if it is not an entry of the parent: the referent of a symlink.
+    linked: Option<LinkedDir>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +59,14 @@ impl DirTable {
 
     /// Inserts a directory beneath another.
     pub(crate) fn insert(&self, id: u64, parent: u64, name: &OsStr) {
-        lock(&self.0).nodes.insert(id, Node { parent, name: name.to_owned() });
+        let node = Node { parent, name: name.to_owned(), linked: None };
+        lock(&self.0).nodes.insert(id, node);
+    }
+
+    /// Inserts the referent of a symlink beneath a directory.
+    pub(crate) fn insert_linked(&self, id: u64, parent: u64, name: &OsStr, linked: LinkedDir) {
+        let node = Node { parent, name: name.to_owned(), linked: Some(linked) };
+        lock(&self.0).nodes.insert(id, node);
     }
 
     /// Removes a completed directory.
@@ -128,6 +139,11 @@ impl DirTableInner {
                 break Arc::clone(dir);
             }
             let node = self.nodes.get(&at).ok_or(io::ErrorKind::NotFound)?;
+            if let Some(linked) = &node.linked {
+                let dir = Arc::new(linked.open()?);
+                self.cache(at, &dir);
+                break dir;
+            }
             missing.push(at);
             at = node.parent;
         };

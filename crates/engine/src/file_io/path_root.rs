@@ -1,35 +1,30 @@
 //! Resolution of operands on their own host: finds the sources, opens the destination.
 
+use super::links::{self, Referent};
+use super::root::{PathRoot, refuse_reserved_names};
 use super::roots::{MetadataTarget, ReceiveTarget, SourceItem};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
-use crate::base::part_names::is_part_name;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
-use bankfull_proto::wire::control::{Cause, Failure, PathBytes, Source};
+use bankfull_proto::wire::control::{
+    Cause, ComparisonRules, Failure, PathBytes, Source, WalkRules,
+};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-
-/// Root that paths are resolved against.
-#[derive(Debug, Clone)]
-pub(crate) enum PathRoot {
-    /// The whole host, from the working directory, with the user's permissions.
-    Host,
-    /// Only paths beneath this directory.
-    Dir(Arc<Dir>),
-}
 
 /// Options for receiving a transfer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::model::options::Fsync,
-    pub(crate) checksum: bool,
+    /// Rules for what exists.
+    pub(crate) comparison: ComparisonRules,
     pub(crate) dry_run: bool,
     /// True if a dry run assumes that the destination's parent exists.
     pub(crate) parent_is_planned: bool,
@@ -38,55 +33,40 @@ pub(crate) struct ReceiveOptions {
 }
 
 impl PathRoot {
-    /// Returns the normalized path; beneath a directory it must be relative and without `..`.
+    /// Returns the absolute path of the directory above a source in the copy.
     ///
-    /// Nowhere may it name a part file or journal: a copy would replace or publish another's.
-    fn validate(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
-        refuse_reserved_names(path)?;
-        match self {
-            Self::Host if path.is_empty() => Ok(b".".to_vec()),
-            Self::Host => Ok(path.to_vec()),
-            Self::Dir(_) => {
-                let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
-                let relative = &path[start..];
-                if relative.split(|&b| b == b'/').any(|part| part == b"..") || path.contains(&0) {
-                    let shown = String::from_utf8_lossy(path).into_owned();
-                    let text = format!(
-                        "the path {shown:?} is not allowed: use a path relative to the served \
-                         directory, without '..'"
-                    );
-                    return Err(Failure::new(Cause::OutsideRoot, text).into());
-                }
-                Ok(relative.to_vec())
+    /// Of a source whose contents are copied, it is the source's. Links in it are not resolved.
+    /// Beneath a directory, the path is relative to that.
+    pub(crate) fn copy_root(&self, item: &SourceItem) -> Vec<u8> {
+        let here = match self {
+            Self::Host => std::env::current_dir().unwrap_or_default(),
+            Self::Dir(_) => PathBuf::new(),
+        };
+        let shown = OsStr::from_bytes(self.path_to_open(&item.operand));
+        let mut root = PathBuf::new();
+        for part in here.join(shown).components() {
+            match part {
+                Component::Normal(name) => root.push(name),
+                Component::ParentDir => drop(root.pop()),
+                Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
             }
         }
-    }
-
-    fn open_dir(&self, path: &[u8]) -> io::Result<Dir> {
-        match self {
-            Self::Host if path.is_empty() => Dir::open(Path::new(".")),
-            Self::Host => Dir::open(Path::new(OsStr::from_bytes(path))),
-            Self::Dir(root) => {
-                let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-                root.open_beneath(&path[..end])
-            }
+        if !item.contents {
+            root.pop();
         }
-    }
-
-    /// Returns device and inode of the directory that is served.
-    fn served_root(&self) -> io::Result<Option<(u64, u64)>> {
-        match self {
-            Self::Host => Ok(None),
-            Self::Dir(root) => root.stat_self().map(|stat| Some((stat.dev, stat.ino))),
-        }
+        root.into_os_string().into_vec()
     }
 
     /// Resolves the source operands.
-    pub(crate) fn resolve_sources(&self, paths: &[PathBytes]) -> Result<Vec<SourceItem>, Error> {
-        paths.iter().map(|path| self.find_source(&path.0)).collect()
+    pub(crate) fn resolve_sources(
+        &self,
+        paths: &[PathBytes],
+        rules: &WalkRules,
+    ) -> Result<Vec<SourceItem>, Error> {
+        paths.iter().map(|path| self.find_source(&path.0, rules)).collect()
     }
 
-    fn find_source(&self, typed: &[u8]) -> Result<SourceItem, Error> {
+    fn find_source(&self, typed: &[u8], rules: &WalkRules) -> Result<SourceItem, Error> {
         let path = self.validate(typed)?;
         let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
         let failed = |e: io::Error| {
@@ -100,7 +80,17 @@ impl PathRoot {
             return self.contents_of(&path, &shown).map_err(failed);
         };
         let dir = self.open_dir(parts.dir).map_err(failed)?;
-        let stat = dir.stat(name).map_err(failed)?;
+        let mut stat = dir.stat(name).map_err(failed)?;
+        let mut referent = None;
+        if !parts.must_be_dir && stat.kind == FileKind::Symlink && rules.follows_links() {
+            let found = links::follow(self, parts.dir, &dir, name);
+            let is_wanted = |found: &Referent| rules.copy_links || found.stat.kind == FileKind::Dir;
+            referent = match found {
+                Err(e) if rules.copy_links => return Err(failed(e)),
+                found => found.ok().filter(is_wanted),
+            };
+            stat = referent.as_ref().map_or(stat, |found| found.stat);
+        }
         match (parts.must_be_dir, stat.kind) {
             (true, FileKind::Dir | FileKind::Symlink) => {
                 self.contents_of(&path, &shown).map_err(failed)
@@ -112,7 +102,8 @@ impl PathRoot {
             )),
             (false, _) => {
                 let name = name.to_owned();
-                Ok(SourceItem { dir: Arc::new(dir), name, stat, contents: false, operand: shown })
+                let dir = Arc::new(dir);
+                Ok(SourceItem { dir, name, stat, contents: false, operand: shown, referent })
             }
         }
     }
@@ -121,7 +112,8 @@ impl PathRoot {
         let dir = Arc::new(self.open_dir(path)?);
         let stat = dir.stat_self()?;
         let operand = shown.to_owned();
-        Ok(SourceItem { dir, name: OsString::new(), stat, contents: true, operand })
+        let (name, referent) = (OsString::new(), None);
+        Ok(SourceItem { dir, name, stat, contents: true, operand, referent })
     }
 
     /// Opens the destination, creating its last component if missing.
@@ -170,19 +162,20 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
-        let ReceiveOptions { fsync, checksum, dry_run, resume_policy, .. } = options;
+        let ReceiveOptions { fsync, comparison, dry_run, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,
             shown,
             rename,
             fsync,
-            checksum,
+            comparison,
             dry_run,
             resume_policy,
             served_root,
             sources: sources.to_vec(),
             filters: FilterScope::default(),
             metadata: MetadataTarget::default(),
+            walk: WalkRules::default(),
             merge_handle: None,
         };
         Ok((target, destinations))
@@ -250,19 +243,6 @@ impl PathRoot {
         }
         parent.open_child_dir(name).map(Some).map_err(|e| cannot_use(shown, &e))
     }
-}
-
-/// Refuses a path with the name of a part file or journal in it.
-fn refuse_reserved_names(path: &[u8]) -> Result<(), Error> {
-    let Some(name) = path.split(|&b| b == b'/').find(|name| is_part_name(name)) else {
-        return Ok(());
-    };
-    let [path, name] = [path, name].map(String::from_utf8_lossy);
-    let text = format!(
-        "the path {path:?} is not allowed: names of the form {name} are reserved for unfinished \
-         files: choose another name"
-    );
-    Err(Failure::new(Cause::Usage, text).into())
 }
 
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {

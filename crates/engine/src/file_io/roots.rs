@@ -1,11 +1,14 @@
 //! Roots of a transfer: what a sender walks, and where a receiver writes.
 
+use super::links::Referent;
+use super::root::PathRoot;
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::Fsync;
+use crate::model::transfer_options::TransferOptions;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::Source;
+use bankfull_proto::wire::control::{ComparisonRules, Source, WalkRules};
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +24,8 @@ pub(crate) struct ReceiveTarget {
     /// New name of a single copied file.
     pub(crate) rename: Option<OsString>,
     pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
+    /// Rules for what exists.
+    pub(crate) comparison: ComparisonRules,
     pub(crate) dry_run: bool,
     /// Rule for blocks that an earlier run left.
     pub(crate) resume_policy: ResumePolicy,
@@ -31,6 +35,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) sources: Vec<Source>,
     /// Filter rules that the sender was asked to apply.
     pub(crate) filters: FilterScope,
+    /// Rules of the walk that the sender was asked to apply.
+    pub(crate) walk: WalkRules,
     pub(crate) metadata: MetadataTarget,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
@@ -46,6 +52,33 @@ pub(crate) struct MetadataTarget {
     pub(crate) sender_maps_accounts: bool,
 }
 
+/// Rules for what a sender announces of its sources.
+#[derive(Debug, Clone)]
+pub(crate) struct SendRules {
+    pub(crate) dry_run: bool,
+    pub(crate) filters: FilterScope,
+    pub(crate) walk: WalkRules,
+    pub(crate) metadata: Metadata,
+    /// Root that the sources were resolved against, for links.
+    pub(crate) root: PathRoot,
+    /// Device and inode of a destination on this host, which is not copied into itself.
+    pub(crate) destination: Option<(u64, u64)>,
+}
+
+impl SendRules {
+    /// Returns the rules for sources on this host.
+    pub(crate) fn of_host(options: &TransferOptions) -> Self {
+        Self {
+            dry_run: options.dry_run,
+            filters: options.rules.filters.clone(),
+            walk: options.rules.walk.clone(),
+            metadata: options.rules.metadata.clone(),
+            root: PathRoot::Host,
+            destination: None,
+        }
+    }
+}
+
 /// A resolved source operand.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceItem {
@@ -58,6 +91,8 @@ pub(crate) struct SourceItem {
     pub(crate) contents: bool,
     /// Path as given, for messages.
     pub(crate) operand: PathBuf,
+    /// Referent, if the source is a symlink that is followed; `stat` is the referent's.
+    pub(crate) referent: Option<Referent>,
 }
 
 impl SourceItem {

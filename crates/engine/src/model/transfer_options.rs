@@ -11,6 +11,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
+use bankfull_proto::wire::control::{ComparisonRules, WalkRules};
 use std::time::Duration;
 
 /// Options of a transfer between two locations.
@@ -37,22 +38,15 @@ pub(crate) struct TransferOptions {
     pub(crate) daemon: DaemonOptions,
 }
 
-/// Rules for the sending side of a transfer.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SendRules {
-    pub(crate) dry_run: bool,
-    pub(crate) filters: FilterScope,
-    pub(crate) metadata: Metadata,
-}
-
 /// Rules of what is copied and how it is received, here or there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CopyRules {
     pub(crate) fsync: Fsync,
-    pub(crate) checksum: bool,
+    pub(crate) comparison: ComparisonRules,
     /// Blocks in the journal of an earlier run are taken without a check.
     pub(crate) trust_journal: bool,
     pub(crate) filters: FilterScope,
+    pub(crate) walk: WalkRules,
     pub(crate) metadata: Metadata,
 }
 
@@ -64,15 +58,6 @@ impl CopyRules {
 }
 
 impl TransferOptions {
-    /// Returns what the sending side needs to know.
-    pub(crate) fn send_rules(&self) -> SendRules {
-        SendRules {
-            dry_run: self.dry_run,
-            filters: self.rules.filters.clone(),
-            metadata: self.rules.metadata.clone(),
-        }
-    }
-
     /// Default options for a copy of `sources` to `destination`.
     pub(crate) fn new(sources: Vec<Location>, destination: Location) -> Self {
         Self {

@@ -3,7 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod client;
 pub(crate) mod local;
-mod requested;
+mod request;
 pub(crate) mod session_manager;
 pub(crate) mod slots;
 mod stream_numbers;

@@ -2,7 +2,7 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
-use super::requested;
+use super::request::{metadata_target, receive_options, send_rules};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -12,7 +12,7 @@ use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
-use crate::file_io::path_root::PathRoot;
+use crate::file_io::root::PathRoot;
 use crate::model::metadata::Permits;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
@@ -311,9 +311,9 @@ impl SessionManager {
         let entry_quota = is_push.then(|| self.policy.buffer_pool.entry_quota());
         let (opened, task) = match open.direction {
             Direction::Pull => {
-                let items = self.root.resolve_sources(&open.paths)?;
+                let rules = send_rules(&open, &self.root)?;
+                let items = self.root.resolve_sources(&open.paths, &rules.walk)?;
                 let sources = items.iter().map(|item| item.to_source()).collect();
-                let rules = requested::send_rules(&open)?;
                 let task = SessionTask::Send { items, rules };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
@@ -323,10 +323,10 @@ impl SessionManager {
             }
             Direction::Push => {
                 let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
-                let options = requested::receive_options(&open);
+                let options = receive_options(&open);
                 let (mut target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;
-                target.metadata = requested::metadata(&open, self.policy.permits);
+                target.metadata = metadata_target(&open, self.policy.permits);
                 // With other receivers, senders take time slots.
                 let uses_credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);

@@ -320,11 +320,16 @@ impl FilterScope {
         })
     }
 
-    /// True if a rule before all files of rules excludes an entry.
+    /// True if a rule before all files of rules and absolute rules excludes an entry.
+    ///
+    /// A receiver does not know the absolute path of what is sent.
     #[must_use]
     pub fn excludes_before_files(&self, path: &[u8], is_dir: bool) -> bool {
         let asked = Asked { path, is_dir, side: Side::Sender, root: &self.root };
-        let is_rule = |item: &&Item| matches!(item, Item::Match(_));
+        let is_rule = |item: &&Item| match item {
+            Item::Match(rule) => !(rule.is_absolute && rule.pattern.looks_at_directories()),
+            Item::DirMerge(_) => false,
+        };
         let before = self.items.iter().take_while(is_rule).cloned().collect::<Vec<_>>();
         self.decide(&before, &asked) == Some(false)
     }

@@ -4,6 +4,7 @@
 mod control;
 mod data;
 mod disk;
+mod metadata;
 pub(crate) mod notation;
 
 use notation::{hex, unhex};

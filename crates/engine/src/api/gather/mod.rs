@@ -12,6 +12,7 @@ mod tests;
 use layout::Layout;
 
 use super::filters::Filters;
+use super::selection::{Comparison, Selection};
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
@@ -20,7 +21,8 @@ use crate::base::event::{Event, EventSink, NoEvents, Summary};
 use crate::base::location::Location;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
+use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::root::PathRoot;
 use crate::model::merge_conflicts::{MergeConflicts, SharedDir};
 use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, Fsync, SshOptions, Tune};
@@ -147,6 +149,20 @@ impl Gather {
     #[must_use]
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.template = self.template.metadata(metadata);
+        self
+    }
+
+    /// See [`Transfer::selection`].
+    #[must_use]
+    pub fn selection(mut self, selection: &Selection) -> Self {
+        self.template = self.template.selection(selection);
+        self
+    }
+
+    /// See [`Transfer::comparison`].
+    #[must_use]
+    pub fn comparison(mut self, comparison: Comparison) -> Self {
+        self.template = self.template.comparison(comparison);
         self
     }
 
@@ -335,7 +351,7 @@ impl Gather {
     fn open_destination(&self) -> Result<Option<Arc<Dir>>, Error> {
         let options = ReceiveOptions {
             fsync: self.template.options.rules.fsync,
-            checksum: self.template.options.rules.checksum,
+            comparison: self.template.options.rules.comparison,
             dry_run: self.template.options.dry_run,
             parent_is_planned: false,
             resume_policy: self.template.options.rules.resume_policy(),

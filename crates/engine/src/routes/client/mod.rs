@@ -4,16 +4,15 @@ mod busy_retry;
 mod connector;
 pub(crate) mod daemon;
 mod dial;
+mod opening;
 pub(crate) mod ssh;
-mod target;
 
 use crate::base::cancel::{Cancel, run_abandonable};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, Route, Summary};
 use crate::base::event_log::session_span;
 use crate::base::sync::Latch;
-use crate::file_io::roots::SourceItem;
-use crate::model::options::Fsync;
+use crate::file_io::roots::{SendRules, SourceItem};
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
 use crate::model::transfer_options::TransferOptions;
 use crate::run::context::RunContext;
@@ -37,6 +36,7 @@ use bankfull_proto::wire::control::{
 };
 use bankfull_proto::wire::{MAX_VERSION, MIN_VERSION, WireError, common_version};
 use connector::Connector;
+use opening::receive_target;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
@@ -377,10 +377,10 @@ fn task_of(
         (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
             report_destinations(events, options, &opened.destinations);
-            SessionTask::Send { items, rules: options.send_rules() }
+            SessionTask::Send { items, rules: SendRules::of_host(options) }
         }
         (Direction::Pull, None) => {
-            SessionTask::Receive(target::receive_target(request, &opened.sources, events)?)
+            SessionTask::Receive(receive_target(request, &opened.sources, events)?)
         }
     })
 }
@@ -520,50 +520,6 @@ impl Request<'_> {
             Direction::Push => self.options.is_tuned() && self.options.probe.is_none(),
             Direction::Pull => self.context.uses_credit(self.options),
         }
-    }
-
-    /// The request as sent.
-    fn open(&self, streams: u32) -> Open {
-        let options = self.options;
-        let mut open = Open {
-            direction: self.direction,
-            paths: self.remote_paths.clone(),
-            sources: self.items.iter().map(|item| item.to_source()).collect(),
-            fsync: match options.rules.fsync {
-                Fsync::None => control::Fsync::None,
-                Fsync::File => control::Fsync::File,
-                Fsync::End => control::Fsync::End,
-            },
-            checksum: options.rules.checksum,
-            dry_run: options.dry_run,
-            unencrypted: !options.encryption && !options.uses_quic(),
-            streams,
-            timeout_ms: u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX),
-            autotune_off: (!options.is_tuned()).then_some(true),
-            throughput_test_ms: options.probe.map(|time| time.as_millis() as u32),
-            max_streams: options.max_streams(),
-            credit: self.may_use_credit().then_some(true),
-            trust_journal: options.rules.trust_journal.then_some(true),
-            max_outstanding_files: match &self.context.merge_handle {
-                // Its answers come only after everything is announced.
-                Some(_) => Some(u32::MAX),
-                None => self.entry_quota.as_ref().and_then(|quota| quota.announced()),
-            },
-            ..Open::default()
-        };
-        options.overrides.write_to(&mut open);
-        if self.direction == Direction::Pull && !options.rules.filters.is_empty() {
-            let rules = options.rules.filters.to_texts().into_iter().map(control::Bytes);
-            open.filters = Some(rules.collect());
-        }
-        open.metadata = Some(options.rules.metadata.requested(self.direction == Direction::Pull))
-            .filter(|rules| !rules.is_empty());
-        if self.direction == Direction::Push {
-            open.cached_path = self.earlier.sustained.map(|seen| {
-                [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
-            });
-        }
-        open
     }
 }
 

@@ -10,12 +10,13 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
-use crate::file_io::path_root::{PathRoot, ReceiveOptions};
-use crate::file_io::roots::{MetadataTarget, ReceiveTarget, SourceItem};
+use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::root::PathRoot;
+use crate::file_io::roots::{MetadataTarget, ReceiveTarget, SendRules, SourceItem};
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
-use crate::model::transfer_options::{SendRules, TransferOptions};
+use crate::model::transfer_options::TransferOptions;
 use crate::run::driver::{SessionRunner, report_destinations};
 use crate::session::Session;
 use crate::stats::counters::add;
@@ -40,11 +41,11 @@ pub(crate) fn run(
     started: Instant,
 ) -> Result<Summary, Error> {
     let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
-    let items = PathRoot::Host.resolve_sources(&typed)?;
+    let items = PathRoot::Host.resolve_sources(&typed, &options.rules.walk)?;
     let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
-        checksum: options.rules.checksum,
+        comparison: options.rules.comparison,
         dry_run: options.dry_run,
         parent_is_planned: false,
         resume_policy: ResumePolicy::SameHost,
@@ -77,8 +78,10 @@ pub(crate) fn run(
     let (near, far) =
         UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
     let threads = options.initial_streams(None);
-    let copy =
-        LocalCopy { runner: &runner, session: &session, threads, rules: options.send_rules() };
+    let mut rules = SendRules::of_host(options);
+    let found = target.base.as_ref().and_then(|base| base.stat_self().ok());
+    rules.destination = found.map(|found| (found.dev, found.ino));
+    let copy = LocalCopy { runner: &runner, session: &session, threads, rules: &rules };
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
@@ -112,7 +115,7 @@ struct LocalCopy<'c> {
     runner: &'c SessionRunner<'c>,
     session: &'c Arc<Session>,
     threads: u32,
-    rules: SendRules,
+    rules: &'c SendRules,
 }
 
 impl LocalCopy<'_> {
@@ -128,7 +131,8 @@ impl LocalCopy<'_> {
         let unseen = SessionStats::new(&NoEvents, Instant::now());
         let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
         to_sender.block_when_full();
-        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, self.rules.clone());
+        let rules = self.rules.clone();
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, rules);
         let session = Arc::clone(self.session);
         let (receiver, hashing) =
             Receiver::new(session, to_sender.clone(), self.runner.stats, target);

@@ -43,6 +43,8 @@ struct AnnouncedDirs {
     /// Entries that the directories count as, beyond one each.
     extra_weight: usize,
     failed: HashSet<u64>,
+    /// Directories that rules for existing entries leave out, with all that is beneath.
+    left_out: HashSet<u64>,
     /// True once those left get their metadata, at the end.
     is_over: bool,
 }
@@ -211,6 +213,17 @@ impl DestinationDirs {
         lock(&self.announced).failed.insert(entry.id);
     }
 
+    /// Adds an announced directory that is left out.
+    pub(crate) fn add_left_out(&self, entry: &Entry) {
+        self.table.insert(entry.id, entry.parent, OsStr::from_bytes(&entry.name));
+        lock(&self.announced).left_out.insert(entry.id);
+    }
+
+    /// True if the entry's directory is left out.
+    pub(crate) fn is_parent_left_out(&self, entry: &Entry) -> bool {
+        lock(&self.announced).left_out.contains(&entry.parent)
+    }
+
     /// Finds or creates a directory; returns true if it is new.
     fn find_or_create(&self, parent: u64, name: &OsStr) -> Result<bool, Failure> {
         let shown = self.path_of(parent, name);
@@ -252,6 +265,7 @@ impl DestinationDirs {
         }
         let is_new = announced.created.remove(&id);
         announced.failed.remove(&id);
+        announced.left_out.remove(&id);
         if let Some(entry) = announced.entries.remove(&id) {
             announced.extra_weight -= entry.extra_weight();
             if !self.dry_run {

@@ -19,6 +19,7 @@ mod open_parts;
 mod part_file;
 mod place;
 mod registry;
+mod selection;
 pub(crate) mod store;
 mod stream_thread;
 mod want;
@@ -46,6 +47,7 @@ use merge::MergeQueue;
 use open_parts::PartFiles;
 use place::Placer;
 use registry::FileRegistry;
+use selection::Selection;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +77,7 @@ impl<'a> Receiver<'a> {
         stats: &'a SessionStats<'a>,
         target: ReceiveTarget,
     ) -> (Self, mpsc::Receiver<HashJob>) {
-        let ReceiveTarget { fsync, checksum, dry_run, .. } = target;
+        let ReceiveTarget { fsync, comparison, dry_run, .. } = target;
         let completion = Arc::<Completion>::default();
         let released = Arc::clone(&completion);
         session.on_stop(move || released.release());
@@ -93,11 +95,14 @@ impl<'a> Receiver<'a> {
             placer: Arc::clone(&placer),
             completion: Arc::clone(&completion),
             hashing,
-            sources: target.sources,
-            filters: target.filters,
+            selection: Selection {
+                sources: target.sources,
+                filters: target.filters,
+                walk: target.walk,
+                comparison,
+            },
             held: HeldFiles::default(),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
-            checksum,
             dry_run,
         };
         let store = FileStore::new(

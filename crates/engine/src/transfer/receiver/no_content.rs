@@ -3,11 +3,42 @@
 use super::links::LinkOutcome;
 use super::want::WantDecider;
 use super::want_message::make_want;
+use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::stats::counters::add;
-use bankfull_proto::wire::control::{Entry, Verdict, Want};
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{Entry, EntryKind, MetadataRules, Verdict, Want};
 
 impl WantDecider<'_> {
+    /// Checks that the request asked for entries of this kind.
+    pub(super) fn check_kind(&self, entry: &Entry) -> Result<(), Error> {
+        let metadata = &self.registry.dirs.metadata;
+        let needed = match entry.kind {
+            EntryKind::HardLink => MetadataRules::HARD_LINKS,
+            EntryKind::Special => {
+                let special = entry.extra.as_ref().and_then(|extra| extra.special);
+                special.map(|special| special.kind.rule()).unwrap_or_default()
+            }
+            EntryKind::Symlink if metadata.keeps(MetadataRules::NO_SYMLINKS) => {
+                MetadataRules::default()
+            }
+            _ => return self.announce_link(entry),
+        };
+        if metadata.keeps(needed) {
+            return self.announce_link(entry);
+        }
+        let name = String::from_utf8_lossy(&entry.name);
+        Err(WireError::Unrequested(format!("the entry {name:?} of this kind")).into())
+    }
+
+    /// Records the first name of an inode with several.
+    fn announce_link(&self, entry: &Entry) -> Result<(), Error> {
+        match entry.link_group() {
+            Some(group) if entry.kind != EntryKind::HardLink => self.registry.links.announce(group),
+            _ => Ok(()),
+        }
+    }
+
     /// Creates a symlink.
     pub(super) fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
         let registry = &self.registry;

@@ -8,6 +8,7 @@ use super::open_parts::{EarlierBlock, PartFiles};
 use super::part_file::{LOCK_POLL_INTERVAL, LockWait, refuse_received, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
+use super::selection::{Selection, existing_of};
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
@@ -16,7 +17,6 @@ use crate::base::sync::{Latch, lock};
 use crate::model::merge_conflicts::Rejection;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_proto::blocks::{BlockSet, Run};
-use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::{
     MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS, MAX_XATTRS_BYTES, XATTR_BYTES_PER_ENTRY,
 };
@@ -24,9 +24,9 @@ use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Entry, EntryKind, Failure, FileRuns, Message, MetadataRules, Source, Totals, Verdict, Want,
+    Entry, EntryKind, Failure, FileRuns, Message, Totals, Verdict, Want,
 };
-use bankfull_sys::{Dir, FileKind, Stat};
+use bankfull_sys::{Dir, FileKind};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -72,19 +72,10 @@ struct Answers {
     jobs: Vec<HashJob>,
 }
 
-/// Returns what the rules need to know of an existing entry.
-fn existing_of(stat: &Stat) -> Existing {
-    Existing {
-        kind: match stat.kind {
-            FileKind::File => Some(EntryKind::File),
-            FileKind::Dir => Some(EntryKind::Dir),
-            FileKind::Symlink => Some(EntryKind::Symlink),
-            FileKind::Other => None,
-        },
-        size: stat.size,
-        mtime_secs: stat.mtime.secs,
-        mtime_nanos: stat.mtime.nanos,
-    }
+/// Returns an entry with the time of an existing file.
+fn with_time_of(entry: &Entry, existing: &Existing) -> Entry {
+    let Existing { mtime_secs, mtime_nanos, .. } = *existing;
+    Entry { mtime_secs, mtime_nanos, ..entry.clone() }
 }
 
 fn count_final(wants: &[Want]) -> usize {
@@ -99,16 +90,11 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) completion: Arc<Completion>,
     /// Files to be compared by content, and blocks of earlier runs to be checked.
     pub(crate) hashing: HashQueue,
-    /// Sources, the only entries allowed at the top of the destination.
-    pub(crate) sources: Vec<Source>,
-    /// Filter rules that the sender was asked to apply.
-    pub(crate) filters: FilterScope,
+    pub(crate) selection: Selection,
     /// Files whose part files other sessions hold.
     pub(crate) held: HeldFiles,
     /// Announcements, if the session is merged with others.
     pub(crate) merge: Option<MergeQueue>,
-    /// Compare files by content instead of size and time.
-    pub(crate) checksum: bool,
     pub(crate) dry_run: bool,
 }
 
@@ -116,7 +102,9 @@ impl WantDecider<'_> {
     /// Handles an announcement, later if the session is merged with others.
     pub(crate) fn on_announcement(&self, message: Message) -> Result<(), Error> {
         if let Message::Entries(entries) = &message {
-            entries.iter().try_for_each(|entry| check_root_entry(entry, &self.sources))?;
+            entries
+                .iter()
+                .try_for_each(|entry| check_root_entry(entry, &self.selection.sources))?;
             self.check_outstanding()?;
         }
         match (message, &self.merge) {
@@ -214,11 +202,12 @@ impl WantDecider<'_> {
             if entry.parent != 0 && !self.registry.dirs.contains(entry.parent) {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
-            self.check_filters(&entry)?;
+            self.selection.check(&entry, &self.registry.dirs)?;
             self.check_kind(&entry)?;
             self.registry.dirs.metadata.on_entry(&mut entry)?;
             match entry.kind {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
+                _ if self.selection.leave_out(&entry, &self.registry, &mut answers.wants) => {}
                 _ if self.refuse_same_name(&entry, &mut answers.wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut answers.wants, &mut made),
@@ -233,53 +222,6 @@ impl WantDecider<'_> {
         self.completion.on_completed(made.len());
         self.post(answers);
         Ok(())
-    }
-
-    /// Checks that the filter rules of the request do not exclude an entry.
-    fn check_filters(&self, entry: &Entry) -> Result<(), Error> {
-        if self.filters.is_empty() || entry.name.is_empty() {
-            return Ok(());
-        }
-        let dirs = &self.registry.dirs;
-        let path = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
-        let path = path.strip_prefix(dirs.path(0)).unwrap_or(&path);
-        let is_dir = entry.kind == EntryKind::Dir;
-        match self.filters.excludes_before_files(path.as_os_str().as_bytes(), is_dir) {
-            false => Ok(()),
-            true => {
-                let text = format!("{}, which the filter rules exclude", path.display());
-                Err(WireError::Unrequested(text).into())
-            }
-        }
-    }
-
-    /// Checks that the request asked for entries of this kind.
-    fn check_kind(&self, entry: &Entry) -> Result<(), Error> {
-        let metadata = &self.registry.dirs.metadata;
-        let needed = match entry.kind {
-            EntryKind::HardLink => MetadataRules::HARD_LINKS,
-            EntryKind::Special => {
-                let special = entry.extra.as_ref().and_then(|extra| extra.special);
-                special.map(|special| special.kind.rule()).unwrap_or_default()
-            }
-            EntryKind::Symlink if metadata.keeps(MetadataRules::NO_SYMLINKS) => {
-                MetadataRules::default()
-            }
-            _ => return self.announce_link(entry),
-        };
-        if metadata.keeps(needed) {
-            return self.announce_link(entry);
-        }
-        let name = String::from_utf8_lossy(&entry.name);
-        Err(WireError::Unrequested(format!("the entry {name:?} of this kind")).into())
-    }
-
-    /// Records the first name of an inode with several.
-    fn announce_link(&self, entry: &Entry) -> Result<(), Error> {
-        match entry.link_group() {
-            Some(group) if entry.kind != EntryKind::HardLink => self.registry.links.announce(group),
-            _ => Ok(()),
-        }
     }
 
     /// Posts wants; then starts the jobs, whose messages refer to them.
@@ -398,6 +340,12 @@ impl WantDecider<'_> {
         }
     }
 
+    /// True if a time within the window is not set again.
+    fn keeps_time(&self, entry: &Entry, existing: &Existing) -> bool {
+        self.selection.comparison.modify_window.is_some()
+            && plan::is_same_time(entry, existing, self.selection.comparison.modify_window)
+    }
+
     fn plan_file(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
         let entry = &incoming.entry;
         let Some(dir) = self.registry.dirs.parent_of(entry)? else { return Ok(Plan::Receive) };
@@ -410,11 +358,12 @@ impl WantDecider<'_> {
             Err(e) => return Err(self.registry.write_failure(incoming, &e)),
         };
         let existing = stat.as_ref().map(existing_of);
-        let mut plan = plan::plan_file(entry, existing.as_ref(), self.checksum);
+        let mut plan = plan::plan_file(entry, existing.as_ref(), &self.selection.comparison);
         if plan == Plan::Receive
-            && let Some(stat) = stat.filter(|_| !self.checksum && !self.dry_run)
+            && let Some(stat) =
+                stat.as_ref().filter(|_| !self.selection.comparison.by_content && !self.dry_run)
             && (stat.kind, stat.size) == (FileKind::File, entry.size)
-            && self.placer.kept_times.is_same(&dir, &incoming.name, entry, &stat)
+            && self.placer.kept_times.is_same(&dir, &incoming.name, entry, stat)
         {
             plan = Plan::Skip;
         }
@@ -427,8 +376,10 @@ impl WantDecider<'_> {
             if entry.block_bytes != 0 {
                 remove_part(&dir, &incoming.name, &self.registry.session);
             }
+            let existing = existing.filter(|found| self.keeps_time(entry, found));
+            let kept = existing.map(|found| with_time_of(entry, &found));
             self.placer
-                .refresh_metadata(&dir, &incoming.name, entry)
+                .refresh_metadata(&dir, &incoming.name, kept.as_ref().unwrap_or(entry))
                 .map_err(|e| self.registry.write_failure(incoming, &e))?;
         }
         match plan {

@@ -5,6 +5,7 @@ use crate::base::error;
 use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
+use crate::file_io::links::LinkedDir;
 use crate::model::metadata::Metadata;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::{Layout, Run};
@@ -13,7 +14,7 @@ use bankfull_proto::limits::MAX_PACKED_FILE_BYTES;
 use bankfull_proto::wire::control::{
     Cause, Entry, EntryKind, ExtraMetadata, Failure, FileRuns, MetadataRules, Special, SpecialKind,
 };
-use bankfull_sys::{Dir, FileKind, SpecialFile, Stat};
+use bankfull_sys::{Dir, FileKind, SHORTAGE_TIMEOUT, SpecialFile, Stat, retry_shortage};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -42,9 +43,22 @@ pub(crate) struct SourceFile {
     /// Number of times that it changed while it was read.
     pub(crate) attempt: u32,
     pub(crate) stats: FileStats,
+    /// Directory of its content if the entry is a symlink that is followed.
+    pub(crate) linked: Option<LinkedDir>,
     /// Set after the kernel refused to send this file: it is then sent through user memory.
     pub(crate) sendfile_refused: AtomicBool,
     open: Mutex<Option<Arc<File>>>,
+}
+
+/// Place of a file on this host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'p> {
+    /// Number of its directory in the source's directory table.
+    pub(crate) dir: u64,
+    /// Name of its content.
+    pub(crate) name: &'p OsStr,
+    /// Directory of its content if the entry is a symlink that is followed.
+    pub(crate) linked: Option<&'p LinkedDir>,
 }
 
 /// Failure of a source file.
@@ -70,26 +84,27 @@ impl SourceFiles {
         Self { metadata: SourceMetadata::new(metadata), ..Self::default() }
     }
 
-    /// Builds the entry `name` of a directory, without a number; of itself if the name is empty.
+    /// Builds an entry, without a number, from what is `at` in a directory.
+    ///
+    /// That is the directory itself if the name is empty.
     ///
     /// # Errors
     /// Metadata that cannot be read.
     pub(crate) fn describe(
         &self,
-        dir: &Dir,
-        name: &OsStr,
+        (dir, at): (&Dir, &OsStr),
         stat: &Stat,
-        parent: u64,
+        (parent, name): (u64, &OsStr),
     ) -> io::Result<Entry> {
         let mut entry = entry_of(stat, name, parent);
-        self.metadata.complete(&mut entry, dir, name, stat)?;
+        self.metadata.complete(&mut entry, dir, at, stat)?;
         Ok(entry)
     }
 
-    pub(crate) fn insert(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) {
-        let name = name.to_owned();
+    pub(crate) fn insert(&self, entry: Entry, place: &Place<'_>, attempt: u32) {
+        let (dir, name, linked) = (place.dir, place.name.to_owned(), place.linked.cloned());
         let (stats, sendfile_refused, open) = Default::default();
-        let file = SourceFile { entry, dir, name, attempt, stats, sendfile_refused, open };
+        let file = SourceFile { entry, dir, name, attempt, stats, linked, sendfile_refused, open };
         lock(&self.files).insert(file.entry.id, Arc::new(file));
     }
 
@@ -103,12 +118,20 @@ impl SourceFiles {
 
     /// Returns the path for messages.
     pub(crate) fn path(&self, file: &SourceFile) -> PathBuf {
-        self.dirs.path_of(file.dir, &file.name)
+        self.dirs.path_of(file.dir, OsStr::from_bytes(&file.entry.name))
+    }
+
+    /// Opens the directory that has a file's content.
+    fn dir_of(&self, file: &SourceFile) -> io::Result<Arc<Dir>> {
+        match &file.linked {
+            Some(linked) => retry_shortage(SHORTAGE_TIMEOUT, || linked.open()).map(Arc::new),
+            None => self.dirs.open(file.dir),
+        }
     }
 
     /// True if the file's name no longer exists.
     pub(crate) fn is_gone(&self, file: &SourceFile) -> bool {
-        let stat = self.dirs.open(file.dir).and_then(|dir| dir.stat(&file.name));
+        let stat = self.dir_of(file).and_then(|dir| dir.stat(&file.name));
         stat.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
     }
 
@@ -124,9 +147,10 @@ impl SourceFiles {
         let before = &file.entry;
         let until = Instant::now() + TRUNCATE_TIMEOUT;
         loop {
-            let dir = self.dirs.open(file.dir).ok()?;
+            let dir = self.dir_of(file).ok()?;
             let stat = dir.stat(&file.name).ok()?;
-            let mut now = self.describe(&dir, &file.name, &stat, before.parent).ok()?;
+            let name = OsStr::from_bytes(&before.name);
+            let mut now = self.describe((&dir, &file.name), &stat, (before.parent, name)).ok()?;
             if let Some(group) = before.link_group() {
                 now.extra.get_or_insert_default().link_group = Some(group);
             }
@@ -153,8 +177,7 @@ impl SourceFiles {
     /// Opens a file for a single reader, after checking it against its entry.
     pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
         let opened = self
-            .dirs
-            .open(file.dir)
+            .dir_of(file)
             .and_then(|dir| match self.metadata.keeps(MetadataRules::OPEN_NOATIME) {
                 true => dir.open_file_noatime(&file.name),
                 false => dir.open_file(&file.name),
@@ -325,7 +348,7 @@ mod tests {
         let mut entry = entry_of(&stat, OsStr::new("f"), 0);
         entry.id = 5;
         assert!(entry.sparse);
-        sources.insert(entry, 0, OsStr::new("f"), 0);
+        sources.insert(entry, &Place { dir: 0, name: OsStr::new("f"), linked: None }, 0);
         let holes = sources.holes(&sources.find(5).unwrap(), || false).unwrap().unwrap();
         assert!(matches!(sources.holes(&sources.find(5).unwrap(), || true), Ok(None)));
         let runs: Vec<(u64, u64)> = holes.runs.iter().map(|r| (r.first, r.count)).collect();
@@ -340,7 +363,8 @@ mod tests {
         let sources = SourceFiles::default();
         sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
-        sources.insert(entry_of(&stat, OsStr::new("f"), 0), 0, OsStr::new("f"), 0);
+        let place = Place { dir: 0, name: OsStr::new("f"), linked: None };
+        sources.insert(entry_of(&stat, OsStr::new("f"), 0), &place, 0);
         let file = sources.find(0).unwrap();
         assert!(sources.open_uncached(&file).is_ok());
         thread::sleep(Duration::from_millis(20));

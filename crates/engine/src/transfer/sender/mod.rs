@@ -5,6 +5,7 @@
 mod announce;
 pub(crate) mod files;
 mod filters;
+mod found;
 pub(crate) mod metadata;
 mod stream_thread;
 mod walk;
@@ -13,8 +14,7 @@ mod work_queue;
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
-use crate::file_io::roots::SourceItem;
-use crate::model::transfer_options::SendRules;
+use crate::file_io::roots::{SendRules, SourceItem};
 use crate::session::Session;
 use crate::stats::counters::{ByteSource, add, read};
 use crate::stats::session_stats::SessionStats;
@@ -22,9 +22,9 @@ use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use announce::Announcer;
 use bankfull_proto::blocks::{Layout, Run};
-use bankfull_proto::filter::FilterScope;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::{MAX_OWNER_NAMES, MAX_RUNS};
+use bankfull_proto::selection::selects_file;
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
@@ -32,8 +32,7 @@ use bankfull_proto::wire::control::{
     Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Nack, Problem,
     SideSummary, Totals, Verdict, Want,
 };
-use files::{SourceError, SourceFile, SourceFiles};
-use std::ffi::OsStr;
+use files::{Place, SourceError, SourceFile, SourceFiles};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -57,8 +56,7 @@ pub(crate) struct Sender<'a> {
     announcer: Announcer,
     pub(crate) queue: WorkQueue<'a>,
     guard: Mutex<Guard>,
-    dry_run: bool,
-    filters: FilterScope,
+    rules: SendRules,
 }
 
 impl<'a> Sender<'a> {
@@ -66,19 +64,18 @@ impl<'a> Sender<'a> {
         session: &'a Session,
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
-        how: SendRules,
+        rules: SendRules,
     ) -> Self {
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
             session,
             outbox,
             stats,
-            files: SourceFiles::new(how.metadata),
+            files: SourceFiles::new(rules.metadata.clone()),
             announcer,
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
-            dry_run: how.dry_run,
-            filters: how.filters,
+            rules,
         }
     }
 
@@ -361,7 +358,7 @@ impl<'a> Sender<'a> {
 
     /// Runs the comparisons of a dry run, which has no streams.
     pub(crate) fn run_dry_run(&self) {
-        if !self.dry_run {
+        if !self.rules.dry_run {
             return;
         }
         let mut buffer = vec![0; DRY_RUN_CHUNK_BYTES];
@@ -386,7 +383,7 @@ impl<'a> Sender<'a> {
     fn on_compared(&self, file: &SourceFile, equal: bool) {
         let id = file.entry.id;
         let path = self.files.path(file);
-        if self.dry_run && !equal {
+        if self.rules.dry_run && !equal {
             self.queue.with_ledger(|ledger| ledger.drop_file(id));
             self.forget(id);
             self.outbox.post(&Message::Differs(vec![id]));
@@ -435,11 +432,13 @@ impl<'a> Sender<'a> {
             }
         };
         let Some(file) = self.forget(id) else { return };
-        let entry = if will_retry {
-            self.files.restat_changed(&file, || self.session.is_stopped())
-        } else {
-            None
+        let entry = match will_retry {
+            true => self.files.restat_changed(&file, || self.session.is_stopped()),
+            false => None,
         };
+        let entry = entry.filter(|now| {
+            selects_file(&self.rules.walk, now.size, (now.mtime_secs, now.mtime_nanos))
+        });
         let will_retry = entry.is_some();
         // The receiver drops the file before it is announced again. The ledger drops it last,
         // so that the session never looks complete in between.
@@ -451,7 +450,8 @@ impl<'a> Sender<'a> {
                 let total = &self.stats.counts.bytes_total;
                 total.fetch_sub(file.entry.size, Ordering::Relaxed);
                 add(total, entry.size);
-                self.announce(entry, file.dir, &file.name, file.attempt + 1);
+                let place = Place { dir: file.dir, name: &file.name, linked: file.linked.as_ref() };
+                self.announce(entry, &place, file.attempt + 1);
                 self.announcer.flush();
             }
             None => self.stats.file_failed(self.files.path(&file), &failure),
@@ -469,14 +469,14 @@ impl<'a> Sender<'a> {
     }
 
     /// Numbers an entry, enters it in the ledger, and queues it for the receiver.
-    fn announce(&self, entry: Entry, dir: u64, name: &OsStr, attempt: u32) -> u64 {
+    fn announce(&self, entry: Entry, place: &Place<'_>, attempt: u32) -> u64 {
         let accounts = self.files.metadata.new_accounts(&entry);
         for accounts in accounts.chunks(MAX_OWNER_NAMES) {
             self.outbox.post(&Message::Accounts(accounts.to_vec()));
         }
         self.announcer.announce(entry, |entry| {
             if entry.kind != EntryKind::Dir {
-                self.files.insert(entry.clone(), dir, name, attempt);
+                self.files.insert(entry.clone(), place, attempt);
             }
             if let Err(e) = self.queue.with_ledger(|ledger| ledger.announce(entry)) {
                 self.session.fail(e.into());

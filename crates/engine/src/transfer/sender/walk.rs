@@ -2,18 +2,22 @@
 
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
+use super::files::Place;
 use super::filters::DirFilters;
+use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
 use super::metadata::{LinkName, further_name, rule_of};
 use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
 use crate::base::part_names;
+use crate::file_io::links::LinkedDir;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES};
+use bankfull_proto::selection::{is_unsafe_link, selects_file};
 use bankfull_proto::send::SendLedger;
-use bankfull_proto::wire::control::{Cause, EntryKind, Failure, Message, MetadataRules};
+use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, Message, MetadataRules};
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -45,8 +49,21 @@ struct WalkedDir {
     /// Reader of further entries; `None` once all are listed.
     unlisted: Option<EntryReader>,
     /// Subdirectories to walk before further entries are listed, the next one last.
-    subdirs: Vec<(OsString, Stat)>,
+    subdirs: Vec<Subdir>,
     filters: DirFilters,
+    bounds: Bounds,
+    /// Device and inode, if links are followed.
+    identity: Option<(u64, u64)>,
+    /// True if only the tag of a cache is announced.
+    is_cache: bool,
+}
+
+/// Subdirectory that waits for its walk.
+struct Subdir {
+    name: OsString,
+    stat: Stat,
+    /// Way to open it if it is the referent of a symlink.
+    linked: Option<LinkedDir>,
 }
 
 /// Directory that is to be listed.
@@ -55,6 +72,28 @@ struct EnteredDir {
     id: u64,
     path: PathBuf,
     depth: usize,
+    bounds: Bounds,
+}
+
+/// Bounds of the walk of a source.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Device of the source.
+    dev: u64,
+    /// Directories of the copy above the source.
+    dirs_above: usize,
+}
+
+/// A file or symlink that is to be announced.
+struct Leaf<'l> {
+    dir: &'l Dir,
+    /// Number of its directory in the source's directory table.
+    key: u64,
+    /// Number of its directory's entry.
+    parent: u64,
+    name: &'l OsStr,
+    /// Directories of the copy above it.
+    dirs_above: usize,
 }
 
 /// Walk of the sources.
@@ -132,29 +171,36 @@ impl<'s, 'a> Walk<'s, 'a> {
         let key = u64::MAX - at as u64;
         let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
         self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
-        let filters = DirFilters::new(self.sender.filters.clone());
+        let rules = &self.sender.rules;
+        let root = rules.root.copy_root(item);
+        let filters = DirFilters::new(rules.filters.clone().with_root(&root));
         let is_dir = item.stat.kind == FileKind::Dir;
         if !item.contents && filters.hides(&item.name, is_dir) {
             return;
         }
+        let linked = item.referent.as_ref();
         if !is_dir {
-            self.announce_leaf(&item.dir, key, 0, &item.name, &item.stat);
-            return;
+            let found = Found { stat: item.stat, referent: linked.cloned() };
+            let leaf = Leaf { dir: &item.dir, key, parent: 0, name: &item.name, dirs_above: 0 };
+            return self.announce_leaf(&leaf, &found);
         }
-        let opened = if item.contents {
-            Ok(Arc::clone(&item.dir))
-        } else {
-            item.dir.open_child_dir(&item.name).map(Arc::new)
+        let opened = match linked {
+            Some(found) => found.dir.open().map(Arc::new),
+            None if item.contents => Ok(Arc::clone(&item.dir)),
+            None => item.dir.open_child_dir(&item.name).map(Arc::new),
         };
         let dir = match opened {
             Ok(dir) => dir,
             Err(e) => return self.report_error(item.operand.clone(), &e),
         };
         let name = if item.contents { OsStr::new("") } else { &item.name };
-        let Some(id) = self.announce_dir(&item.dir, 0, name, &item.stat) else { return };
+        let own = (&*dir, OsStr::new(""));
+        let Some(id) = self.announce_dir(own, &item.stat, (0, name)) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
         let path = item.operand.clone();
-        let entered = self.enter_dir(EnteredDir { dir, id, path, depth: 0 }, &filters, name);
+        let bounds = Bounds { dev: item.stat.dev, dirs_above: usize::from(!item.contents) };
+        let entered = EnteredDir { dir, id, path, depth: 0, bounds };
+        let entered = self.enter_dir(entered, &filters, (name, &item.stat));
         self.walk_tree(entered);
     }
 
@@ -167,9 +213,9 @@ impl<'s, 'a> Walk<'s, 'a> {
             if !self.wait_for_room() {
                 return;
             }
-            if let Some((name, stat)) = at.subdirs.pop() {
+            if let Some(subdir) = at.subdirs.pop() {
                 waiting -= 1;
-                let entered = self.enter_subdir(at, &name, &stat);
+                let entered = self.enter_subdir(&stack, &subdir);
                 stack.extend(entered);
                 continue;
             }
@@ -183,15 +229,34 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    /// Announces a subdirectory and opens it for its listing.
-    fn enter_subdir(&self, at: &WalkedDir, name: &OsStr, stat: &Stat) -> Option<WalkedDir> {
-        let id = self.announce_dir(&at.dir, at.id, name, stat)?;
-        self.sender.files.dirs.insert(id, at.id, name);
+    /// Announces a subdirectory of the last one above, and opens it.
+    fn enter_subdir(&self, above: &[WalkedDir], subdir: &Subdir) -> Option<WalkedDir> {
+        let at = above.last()?;
+        let Subdir { name, stat, linked } = subdir;
         let path = join_path(&at.path, name);
-        match at.dir.open_child_dir(name).map(Arc::new) {
+        if let Some(failure) = self.endless_failure(above, stat, &path) {
+            self.report_failure(path, failure);
+            return None;
+        }
+        let followed = match linked.as_ref().map(LinkedDir::open).transpose() {
+            Ok(dir) => dir,
+            Err(e) => {
+                self.report_error(path, &e);
+                return None;
+            }
+        };
+        let place = followed.as_ref().map_or((&*at.dir, &**name), |dir| (dir, OsStr::new("")));
+        let id = self.announce_dir(place, stat, (at.id, name))?;
+        let dirs = &self.sender.files.dirs;
+        match linked {
+            Some(linked) => dirs.insert_linked(id, at.id, name, linked.clone()),
+            None => dirs.insert(id, at.id, name),
+        }
+        match followed.map_or_else(|| at.dir.open_child_dir(name), Ok).map(Arc::new) {
             Ok(dir) => {
-                let entered = EnteredDir { dir, id, path, depth: at.depth + 1 };
-                self.enter_dir(entered, &at.filters, name)
+                let (depth, bounds) = (at.depth + 1, at.bounds);
+                let entered = EnteredDir { dir, id, path, depth, bounds };
+                self.enter_dir(entered, &at.filters, (name, stat))
             }
             Err(e) => {
                 self.report_error(path, &e);
@@ -199,6 +264,22 @@ impl<'s, 'a> Walk<'s, 'a> {
                 None
             }
         }
+    }
+
+    /// Returns the failure of a directory that followed links make endless.
+    fn endless_failure(&self, above: &[WalkedDir], stat: &Stat, path: &Path) -> Option<Failure> {
+        if !self.sender.rules.walk.follows_links() {
+            return None;
+        }
+        let identity = Some((stat.dev, stat.ino));
+        let why = match identity {
+            identity if identity == self.sender.rules.destination => "the destination of this copy",
+            _ if above.iter().any(|dir| dir.identity == identity) => "a directory above it",
+            _ => return None,
+        };
+        let text =
+            format!("cannot copy {}: by its links it is {why}: leave it out", path.display());
+        Some(Failure::new(Cause::Other, text))
     }
 
     /// Records that nothing more is announced in a directory.
@@ -209,14 +290,20 @@ impl<'s, 'a> Walk<'s, 'a> {
 
     /// Opens a directory for its listing; `None`, with a report, if that fails.
     ///
-    /// `outer` are the rules of the directory that it is in under `name`.
+    /// `outer` are the rules of the directory that it is in under a name.
     fn enter_dir(
         &self,
         entered: EnteredDir,
         outer: &DirFilters,
-        name: &OsStr,
+        (name, stat): (&OsStr, &Stat),
     ) -> Option<WalkedDir> {
-        let EnteredDir { dir, id, path, depth } = entered;
+        let EnteredDir { dir, id, path, depth, bounds } = entered;
+        let rules = &self.sender.rules.walk;
+        let is_bottom = rules.max_depth.is_some_and(|max| depth >= max as usize);
+        if is_bottom || rules.one_file_system && stat.dev != bounds.dev {
+            self.leave_dir(id);
+            return None;
+        }
         let failure = if depth >= MAX_DIRECTORY_DEPTH {
             let text =
                 format!("{} is nested too deep (limit {MAX_DIRECTORY_DEPTH})", path.display());
@@ -224,8 +311,18 @@ impl<'s, 'a> Walk<'s, 'a> {
         } else {
             match (outer.enter(name, &dir), dir.read_entries()) {
                 (Ok(filters), Ok(unlisted)) => {
-                    let (unlisted, subdirs) = (Some(unlisted), Vec::new());
-                    return Some(WalkedDir { dir, id, path, depth, unlisted, subdirs, filters });
+                    return Some(WalkedDir {
+                        identity: rules.follows_links().then_some((stat.dev, stat.ino)),
+                        is_cache: rules.exclude_caches && is_cache(&dir),
+                        unlisted: Some(unlisted),
+                        subdirs: Vec::new(),
+                        dir,
+                        id,
+                        path,
+                        depth,
+                        filters,
+                        bounds,
+                    });
                 }
                 // Without its rules, what they exclude would travel.
                 (Err(e), _) => Failure::new(Cause::Other, format!("{}: {e}", path.display())),
@@ -269,19 +366,40 @@ impl<'s, 'a> Walk<'s, 'a> {
             let shown = join_path(&at.path, &name);
             return self.report_skipped(shown, "temporary file of an interrupted copy");
         }
-        match at.dir.stat(&name) {
-            Ok(stat) if at.filters.hides(&name, stat.kind == FileKind::Dir) => {}
-            Ok(stat) if stat.kind == FileKind::Dir => at.subdirs.push((name, stat)),
-            Ok(stat) => self.announce_leaf(&at.dir, at.id, at.id, &name, &stat),
+        if at.is_cache && name != CACHE_TAG {
+            return;
+        }
+        match find(&self.sender.rules, &at.path, &at.dir, &name) {
+            Ok(found) if at.filters.hides(&name, found.stat.kind == FileKind::Dir) => {}
+            Ok(Found { stat, referent }) if stat.kind == FileKind::Dir => {
+                let linked = referent.map(|referent| referent.dir);
+                at.subdirs.push(Subdir { name, stat, linked });
+            }
+            Ok(found) => {
+                let dirs_above = at.depth + at.bounds.dirs_above;
+                let (key, parent, name) = (at.id, at.id, &*name);
+                self.announce_leaf(&Leaf { dir: &at.dir, key, parent, name, dirs_above }, &found);
+            }
             // Removed between listing and stat: never part of the copy.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => self.report_error(join_path(&at.path, &name), &e),
+            Err(FindError::Stat(e)) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(FindError::Stat(e)) => self.report_error(join_path(&at.path, &name), &e),
+            Err(FindError::Link(_)) if at.filters.hides(&name, false) => {}
+            Err(FindError::Link(failure)) => {
+                self.report_failure(join_path(&at.path, &name), failure);
+            }
         }
     }
 
-    /// Announces a directory of `dir`; `dir` itself if the name is empty.
-    fn announce_dir(&self, dir: &Dir, parent: u64, name: &OsStr, stat: &Stat) -> Option<u64> {
-        let entry = match self.sender.files.describe(dir, name, stat, parent) {
+    /// Announces a directory; `parent` and `name` are those of its entry.
+    ///
+    /// It is `place` in a directory, or the directory itself if the name there is empty.
+    fn announce_dir(
+        &self,
+        place: (&Dir, &OsStr),
+        stat: &Stat,
+        (parent, name): (u64, &OsStr),
+    ) -> Option<u64> {
+        let entry = match self.sender.files.describe(place, stat, (parent, name)) {
             Ok(entry) => entry,
             Err(e) => {
                 self.report_error(self.sender.files.dirs.path_of(parent, name), &e);
@@ -289,48 +407,78 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
         };
         add(&self.sender.stats.counts.dirs, 1);
-        Some(self.sender.announce(entry, 0, name, 0))
+        Some(self.sender.announce(entry, &Place { dir: 0, name, linked: None }, 0))
     }
 
-    /// Announces an entry that is no directory; skips what is not kept.
-    fn announce_leaf(&self, dir: &Dir, key: u64, parent: u64, name: &OsStr, stat: &Stat) {
+    /// Announces an entry that is no directory, if the rules select it.
+    fn announce_leaf(&self, leaf: &Leaf<'_>, found: &Found) {
+        let Leaf { key, name, .. } = *leaf;
         let path = || self.sender.files.dirs.path_of(key, name);
-        if let Some(why) = self.reason_to_skip(stat) {
+        if let Some(why) = self.reason_to_skip(&found.stat) {
             return self.report_skipped(path(), why);
         }
-        let mut entry = match self.sender.files.describe(dir, name, stat, parent) {
-            Ok(entry) => entry,
+        let mut entry = match self.describe_leaf(leaf, found) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return,
             Err(e) => return self.report_error(path(), &e),
         };
-        match self.sender.files.metadata.link_name(stat) {
+        if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
+            let text = format!("{} exceeds the maximum file size", path().display());
+            return self.report_failure(path(), Failure::new(Cause::Other, text));
+        }
+        match self.sender.files.metadata.link_name(&found.stat) {
             LinkName::Only => {}
             LinkName::First(group) => {
                 entry.extra.get_or_insert_default().link_group = Some(group);
             }
-            LinkName::Further(group) => {
-                add(&self.sender.stats.counts.hard_links, 1);
-                let entry = further_name(entry, group);
-                self.sender.announce(entry, key, name, 0);
-                return;
-            }
+            LinkName::Further(group) => entry = further_name(entry, group),
         }
-        if entry.kind == EntryKind::Symlink {
-            match dir.read_link(name) {
-                Ok(target) => entry.target = target.as_bytes().to_vec(),
-                Err(e) => return self.report_error(path(), &e),
+        self.count_leaf(&entry);
+        let place = match &found.referent {
+            Some(found) => Place { dir: key, name: &found.name, linked: Some(&found.dir) },
+            None => Place { dir: key, name, linked: None },
+        };
+        self.sender.announce(entry, &place, 0);
+    }
+
+    /// Builds the entry of a file, symlink or special file; `None` if the rules exclude it.
+    fn describe_leaf(&self, leaf: &Leaf<'_>, found: &Found) -> io::Result<Option<Entry>> {
+        let Leaf { dir, parent, name, dirs_above, .. } = *leaf;
+        let rules = &self.sender.rules.walk;
+        let files = &self.sender.files;
+        let stat = &found.stat;
+        let mut entry = match &found.referent {
+            Some(linked) => {
+                let dir = linked.dir.open()?;
+                files.describe((&dir, &linked.name), stat, (parent, name))?
             }
-            add(&self.sender.stats.counts.symlinks, 1);
-        } else if entry.kind == EntryKind::Special {
-            add(&self.sender.stats.counts.special_files, 1);
-        } else if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
-            let path = path();
-            let text = format!("{} exceeds the maximum file size", path.display());
-            return self.report_failure(path, Failure::new(Cause::Other, text));
-        } else {
-            add(&self.sender.stats.counts.files_total, 1);
-            add(&self.sender.stats.counts.bytes_total, entry.size);
+            None => files.describe((dir, name), stat, (parent, name))?,
+        };
+        let is_selected = match entry.kind {
+            EntryKind::Symlink => {
+                entry.target = dir.read_link(name)?.as_bytes().to_vec();
+                !rules.safe_links || !is_unsafe_link(&entry.target, dirs_above)
+            }
+            EntryKind::File => {
+                selects_file(rules, entry.size, (entry.mtime_secs, entry.mtime_nanos))
+            }
+            _ => true,
+        };
+        Ok(is_selected.then_some(entry))
+    }
+
+    fn count_leaf(&self, entry: &Entry) {
+        let counts = &self.sender.stats.counts;
+        match entry.kind {
+            EntryKind::File => {
+                add(&counts.files_total, 1);
+                add(&counts.bytes_total, entry.size);
+            }
+            EntryKind::Symlink => add(&counts.symlinks, 1),
+            EntryKind::HardLink => add(&counts.hard_links, 1),
+            EntryKind::Special => add(&counts.special_files, 1),
+            EntryKind::Dir => {}
         }
-        self.sender.announce(entry, key, name, 0);
     }
 
     /// Returns why an entry is not copied; `None` if it is.

@@ -10,6 +10,7 @@ mod feedback;
 mod greeting;
 mod metadata;
 mod open;
+mod rules;
 mod transfer;
 
 use super::attach::CONTROL_MAGIC;
@@ -31,6 +32,7 @@ pub use metadata::{
     Account, AccountKind, ExtraMetadata, MetadataRules, Special, SpecialKind, Xattr,
 };
 pub use open::{Direction, Fsync, Open, Opened, Source};
+pub use rules::{ComparisonRules, WalkRules};
 pub use transfer::{Aborted, Failed, FileDigest, FileRuns, Nack, Verdict, Want};
 
 /// First bytes of a control connection, in both directions.

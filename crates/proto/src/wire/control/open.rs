@@ -2,6 +2,7 @@
 
 use super::bytes::{Bytes, PathBytes};
 use super::metadata::MetadataRules;
+use super::rules::{ComparisonRules, WalkRules};
 use crate::error::WireError;
 use crate::limits::{
     MAX_FILTER_RULES, MAX_FILTER_RULES_BYTES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES,
@@ -116,6 +117,12 @@ pub struct Open {
     /// Pull: filter rules in order, see [`crate::filter`]; absent: none.
     #[n(22)]
     pub filters: Option<Vec<Bytes>>,
+    /// Pull: rules of the walk; absent: none.
+    #[n(23)]
+    pub walk: Option<WalkRules>,
+    /// Push: rules for what exists at the destination; absent: none.
+    #[n(24)]
+    pub comparison: Option<ComparisonRules>,
     /// Metadata that is kept; absent: modes, modification times and symlinks.
     #[n(25)]
     pub metadata: Option<MetadataRules>,

@@ -1,15 +1,15 @@
 //! Vectors of the control channel: every message as a frame with its length prefix.
 
-use super::Vector;
 use super::notation::diagnostic;
+use super::{Vector, metadata};
 use crate::support::runs;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::control::{
-    self, Aborted, Account, AccountKind, Bytes, Cause, Credit, Direction, Entry, EntryKind,
-    ExtraMetadata, Failed, Failure, FileDigest, Fsync, Hello, Message, MetadataRules, Nack, Open,
-    Opened, PathBytes, Problem, RateRequest, ReceiverReport, SenderReport, SideSummary, Source,
-    Special, SpecialKind, Totals, Verdict, Want, Welcome, Xattr,
+    self, Aborted, Bytes, Cause, ComparisonRules, Credit, Direction, Entry, EntryKind, Failed,
+    Failure, FileDigest, Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem,
+    RateRequest, ReceiverReport, SenderReport, SideSummary, Source, Totals, Verdict, WalkRules,
+    Want, Welcome,
 };
 use bankfull_proto::wire::frame::{FrameReader, PREFIX_BYTES};
 
@@ -45,7 +45,7 @@ pub(super) fn vectors() -> Vec<Vector> {
         .collect()
 }
 
-fn path(bytes: &[u8]) -> PathBytes {
+pub(super) fn path(bytes: &[u8]) -> PathBytes {
     PathBytes(bytes.to_vec())
 }
 
@@ -105,7 +105,18 @@ fn handshake() -> Vec<Vector> {
         message(
             "open-metadata",
             "Open: push with owners and groups by number, devices, specials, hard links, attributes, ACLs.",
-            open_metadata(),
+            metadata::open(),
+        ),
+        message(
+            "open-walk",
+            "Open: pull that follows symlinks to directories, of files of 1 to 4096 bytes, three \
+             levels deep.",
+            open_walk(),
+        ),
+        message(
+            "open-comparison",
+            "Open: push that updates what exists, with a window of 2 s.",
+            open_comparison(),
         ),
         message("opened-push", "Opened, the answer to open-push.", opened_push()),
         message("opened-pull", "Opened, the answer to open-pull.", opened_pull()),
@@ -195,6 +206,8 @@ fn open_overrides() -> Message {
         trust_journal: None,
         filters: None,
         metadata: None,
+        walk: None,
+        comparison: None,
     })
 }
 
@@ -209,63 +222,6 @@ fn open_filters() -> Message {
         filters: Some(vec![rule(b"+ *.c"), rule(b"-s /build/"), rule(b":n .rules")]),
         ..Open::default()
     })
-}
-
-fn open_metadata() -> Message {
-    let rules = MetadataRules::OWNER | MetadataRules::GROUP | MetadataRules::NUMERIC_IDS;
-    let rules = rules | MetadataRules::DEVICES | MetadataRules::SPECIALS;
-    let rules = rules | MetadataRules::HARD_LINKS | MetadataRules::XATTRS | MetadataRules::ACLS;
-    Message::Open(Open {
-        direction: Direction::Push,
-        paths: vec![path(b"backup/")],
-        fsync: Fsync::End,
-        streams: 2,
-        timeout_ms: 60_000,
-        metadata: Some(rules),
-        ..Open::default()
-    })
-}
-
-/// A file with two names, attributes and an access time, its other name, a device.
-fn entries_metadata() -> Message {
-    let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff".to_vec();
-    let attributes = ExtraMetadata {
-        link_group: Some(1),
-        atime_secs: Some(-2),
-        atime_nanos: Some(5),
-        xattrs: Some(vec![
-            Xattr { name: b"system.posix_acl_access".to_vec(), value: acl },
-            Xattr { name: b"user.caf\xe9".to_vec(), value: b"\0x".to_vec() },
-        ]),
-        ..ExtraMetadata::default()
-    };
-    let first = Entry { extra: Some(Box::new(attributes)), ..file(7, 1, b"first") };
-    let group = ExtraMetadata { link_group: Some(1), ..ExtraMetadata::default() };
-    let second = Entry {
-        kind: EntryKind::HardLink,
-        size: 0,
-        extra: Some(Box::new(group)),
-        ..file(8, 1, b"second")
-    };
-    let special = Special { kind: SpecialKind::BlockDevice, major: 8, minor: 17 };
-    let special = ExtraMetadata { special: Some(special), ..ExtraMetadata::default() };
-    let device = Entry {
-        kind: EntryKind::Special,
-        size: 0,
-        extra: Some(Box::new(special)),
-        ..file(9, 1, b"sdb1")
-    };
-    Message::Entries(vec![first, second, device])
-}
-
-fn accounts() -> Message {
-    let account = |kind, id| Account { kind, id, name: None, mapped: None, required: None };
-    let name = |name: &[u8]| Some(Bytes(name.to_vec()));
-    Message::Accounts(vec![
-        Account { name: name(b"alice"), ..account(AccountKind::User, 1000) },
-        Account { name: name(b"www"), required: Some(true), ..account(AccountKind::User, 33) },
-        Account { mapped: Some(7), ..account(AccountKind::Group, 100) },
-    ])
 }
 
 fn open_trust_journal() -> Message {
@@ -299,6 +255,39 @@ fn open_credit() -> Message {
         paths: vec![path(b"logs")],
         streams: 1,
         credit: Some(true),
+        ..Open::default()
+    })
+}
+
+fn open_walk() -> Message {
+    let walk = WalkRules {
+        copy_dirlinks: true,
+        min_size: Some(1),
+        max_size: Some(4096),
+        max_depth: Some(3),
+        ..WalkRules::default()
+    };
+    Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![path(b"logs")],
+        streams: 1,
+        walk: Some(walk),
+        ..Open::default()
+    })
+}
+
+fn open_comparison() -> Message {
+    let comparison = ComparisonRules {
+        update: true,
+        existing_only: true,
+        modify_window: Some(2),
+        ..ComparisonRules::default()
+    };
+    Message::Open(Open {
+        paths: vec![path(b"incoming/")],
+        sources: vec![Source { name: b"logs".to_vec(), is_dir: true, contents: false }],
+        streams: 1,
+        comparison: Some(comparison),
         ..Open::default()
     })
 }
@@ -382,9 +371,13 @@ fn announcements() -> Vec<Vector> {
         message(
             "entries-metadata",
             "Entries: a file with two names and attributes (7), its second name (8), a device (9).",
-            entries_metadata(),
+            metadata::entries(file(7, 1, b"first")),
         ),
-        message("accounts", "Accounts: two users, one of them required, a group.", accounts()),
+        message(
+            "accounts",
+            "Accounts: two users, one of them required, a group.",
+            metadata::accounts(),
+        ),
         message("entries-end", "EntriesEnd.", Message::EntriesEnd(totals)),
         message("problem", "Problem.", Message::Problem(problem)),
         message(

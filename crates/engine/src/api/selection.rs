@@ -1,0 +1,85 @@
+//! [`Selection`] and [`Comparison`]: rules about what is copied.
+
+use bankfull_control::Bytes;
+use bankfull_proto::wire::control::{ComparisonRules, WalkRules};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Rules for what is copied of the sources. The default is none: everything is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Copies the referents of symlinks instead of the links.
+    pub copy_links: bool,
+    /// Copies the referents of symlinks to directories instead of the links.
+    pub copy_dirlinks: bool,
+    /// Leaves out symlinks that lead out of the copy.
+    pub safe_links: bool,
+    /// Leaves out smaller files.
+    pub min_size: Option<Bytes>,
+    /// Leaves out larger files.
+    pub max_size: Option<Bytes>,
+    /// Leaves out files that were not modified after this time; whole seconds count.
+    pub newer_than: Option<SystemTime>,
+    /// Leaves out what is in directories of other file systems.
+    pub one_file_system: bool,
+    /// Leaves out what is in cache directories, but for their tags (CACHEDIR.TAG).
+    pub exclude_caches: bool,
+    /// Leaves out what is deeper beneath a source, which is at 0.
+    pub max_depth: Option<u32>,
+}
+
+impl Selection {
+    /// Returns the rules of the walk.
+    pub(crate) fn rules(&self) -> WalkRules {
+        let secs = |time: SystemTime| match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => {
+                let before = before.duration();
+                let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                -whole - i64::from(before.subsec_nanos() > 0)
+            }
+        };
+        WalkRules {
+            copy_links: self.copy_links,
+            copy_dirlinks: self.copy_dirlinks,
+            safe_links: self.safe_links,
+            min_size: self.min_size.map(|size| size.0),
+            max_size: self.max_size.map(|size| size.0),
+            newer_than: self.newer_than.map(secs),
+            one_file_system: self.one_file_system,
+            exclude_caches: self.exclude_caches,
+            max_depth: self.max_depth,
+        }
+    }
+}
+
+/// Rules for what exists at the destination. The default is none: files that differ are replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Leaves a file as it is if its modification time is later, in whole seconds.
+    pub update: bool,
+    /// Creates nothing: files that are missing are left out, and missing directories with all that
+    /// is in them.
+    pub existing_only: bool,
+    /// Leaves files that exist as they are.
+    pub ignore_existing: bool,
+    /// Skips files of equal size, whatever their times.
+    pub size_only: bool,
+    /// Difference in seconds up to which modification times are equal. `None`: times must be equal
+    /// to the nanosecond, but for what the file system of the destination rounds.
+    pub modify_window: Option<u32>,
+}
+
+impl Comparison {
+    /// Returns the rules of a receiver that does, or does not, compare by content.
+    pub(crate) fn rules(self, by_content: bool) -> ComparisonRules {
+        let Self { update, existing_only, ignore_existing, size_only, modify_window } = self;
+        ComparisonRules {
+            by_content,
+            update,
+            existing_only,
+            ignore_existing,
+            size_only,
+            modify_window,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Options and rules in the request of a client.
+
+use crate::base::error::Error;
+use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::root::PathRoot;
+use crate::file_io::roots::{MetadataTarget, SendRules};
+use crate::model::metadata::{Metadata, Permits};
+use crate::model::options::Fsync;
+use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
+use bankfull_proto::part::ResumePolicy;
+use bankfull_proto::wire::control::{self, Cause, ComparisonRules, Failure, Open};
+
+/// Rules for sending what a client pulls.
+///
+/// # Errors
+/// A filter rule that does not parse.
+pub(super) fn send_rules(open: &Open, root: &PathRoot) -> Result<SendRules, Error> {
+    Ok(SendRules {
+        dry_run: open.dry_run,
+        filters: requested_filters(open)?,
+        walk: open.walk.clone().unwrap_or_default(),
+        metadata: kept(open),
+        root: root.clone(),
+        destination: None,
+    })
+}
+
+/// Options for receiving what a client pushes.
+pub(super) fn receive_options(open: &Open) -> ReceiveOptions {
+    ReceiveOptions {
+        fsync: match open.fsync {
+            control::Fsync::None => Fsync::None,
+            control::Fsync::File => Fsync::File,
+            control::Fsync::End => Fsync::End,
+        },
+        comparison: ComparisonRules {
+            by_content: open.checksum,
+            ..open.comparison.unwrap_or_default()
+        },
+        dry_run: open.dry_run,
+        parent_is_planned: false,
+        resume_policy: match open.trust_journal {
+            Some(true) => ResumePolicy::TrustJournal,
+            _ => ResumePolicy::Check,
+        },
+    }
+}
+
+/// Returns the metadata that a push sets, as far as this host permits.
+pub(super) fn metadata_target(open: &Open, permits: Permits) -> MetadataTarget {
+    MetadataTarget { keep: kept(open), permits, sender_maps_accounts: true }
+}
+
+fn kept(open: &Open) -> Metadata {
+    Metadata { rules: open.metadata.unwrap_or_default(), ..Metadata::default() }
+}
+
+/// Returns the filter rules of a request; they name no files of this host.
+fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
+    let given = open.filters.iter().flatten();
+    let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
+    let parsed =
+        FilterScope::parse(&given.collect::<Vec<_>>(), FilterOptions::default(), &mut |_| {
+            Err("a request cannot name a file of rules".to_owned())
+        });
+    parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()).into())
+}

@@ -1,0 +1,126 @@
+//! Announced entries against the request: those that it excludes, and those that it leaves as they
+//! are.
+
+use super::dirs::DestinationDirs;
+use super::registry::FileRegistry;
+use super::want_message::make_want;
+use crate::base::error::Error;
+use crate::stats::counters::add;
+use bankfull_proto::filter::FilterScope;
+use bankfull_proto::plan::{self, Existing};
+use bankfull_proto::selection::allows_entry;
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{
+    ComparisonRules, Entry, EntryKind, Source, Verdict, WalkRules, Want,
+};
+use bankfull_sys::{Dir, FileKind, Stat};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Returns what the rules need to know of an existing entry.
+pub(super) fn existing_of(stat: &Stat) -> Existing {
+    Existing {
+        kind: match stat.kind {
+            FileKind::File => Some(EntryKind::File),
+            FileKind::Dir => Some(EntryKind::Dir),
+            FileKind::Symlink => Some(EntryKind::Symlink),
+            FileKind::Other => None,
+        },
+        size: stat.size,
+        mtime_secs: stat.mtime.secs,
+        mtime_nanos: stat.mtime.nanos,
+    }
+}
+
+/// Rules of the request about the entries that a sender announces.
+pub(crate) struct Selection {
+    /// Sources, the only entries allowed at the top of the destination.
+    pub(crate) sources: Vec<Source>,
+    /// Filter rules that the sender was asked to apply.
+    pub(crate) filters: FilterScope,
+    /// Rules of the walk that the sender was asked to apply.
+    pub(crate) walk: WalkRules,
+    /// Rules for what exists.
+    pub(crate) comparison: ComparisonRules,
+}
+
+impl Selection {
+    /// Checks that the rules of the request do not exclude an entry.
+    pub(super) fn check(&self, entry: &Entry, dirs: &DestinationDirs) -> Result<(), Error> {
+        let has_rules = !self.filters.is_empty() || self.walk != WalkRules::default();
+        if !has_rules || entry.name.is_empty() {
+            return Ok(());
+        }
+        let path = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
+        let path = path.strip_prefix(dirs.path(0)).unwrap_or(&path);
+        let bytes = path.as_os_str().as_bytes();
+        let is_dir = entry.kind == EntryKind::Dir;
+        let dirs_above = bytes.iter().filter(|byte| **byte == b'/').count();
+        let is_contents = self.sources.iter().any(|source| source.contents);
+        let depth = dirs_above + usize::from(is_contents);
+        let rules = match self.filters.excludes_before_files(bytes, is_dir) {
+            true => "filter rules",
+            false if !allows_entry(&self.walk, entry, depth, dirs_above) => "rules of the walk",
+            false => return Ok(()),
+        };
+        let text = format!("{}, which the {rules} exclude", path.display());
+        Err(WireError::Unrequested(text).into())
+    }
+
+    /// Answers an entry that is left as it is; returns false if it is not.
+    pub(super) fn leave_out(
+        &self,
+        entry: &Entry,
+        registry: &FileRegistry<'_>,
+        wants: &mut Vec<Want>,
+    ) -> bool {
+        let dirs = &registry.dirs;
+        if !self.comparison.leaves_out() || entry.name.is_empty() || dirs.is_parent_failed(entry) {
+            return false;
+        }
+        let is_beneath = dirs.is_parent_left_out(entry);
+        if !is_beneath && !self.is_left_out(entry, dirs) {
+            return false;
+        }
+        let counts = &registry.stats.counts;
+        match entry.kind {
+            EntryKind::Dir => {
+                dirs.add_left_out(entry);
+                return true;
+            }
+            EntryKind::Symlink => add(&counts.symlinks, 1),
+            EntryKind::HardLink | EntryKind::Special => {}
+            EntryKind::File => {
+                add(&counts.files_total, 1);
+                add(&counts.bytes_total, entry.size);
+                let path = dirs.path_of(entry.parent, &dirs.local_name(entry));
+                registry.stats.file_skipped(path, entry.size);
+            }
+        }
+        wants.push(make_want(entry.id, Verdict::Skip));
+        let name = dirs.local_name(entry);
+        let stays = |dir: Arc<Dir>| dir.stat(&name).is_ok();
+        match dirs.parent_of(entry).ok().flatten().is_some_and(stays) {
+            _ if entry.kind == EntryKind::HardLink => {}
+            true => registry.link_placed(entry, entry.parent, &name),
+            false => registry.link_left_out(entry),
+        }
+        true
+    }
+
+    /// True if what is in the place of an entry has it left out.
+    fn is_left_out(&self, entry: &Entry, dirs: &DestinationDirs) -> bool {
+        let existing = match dirs.parent_of(entry) {
+            Ok(Some(dir)) => match dir.stat(&dirs.local_name(entry)) {
+                Ok(stat) => Some(existing_of(&stat)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+                Err(_) => return false,
+            },
+            Ok(None) => None,
+            Err(_) => return false,
+        };
+        plan::is_left_out(entry, existing.as_ref(), &self.comparison)
+    }
+}

@@ -1,0 +1,70 @@
+//! Vectors of metadata beyond modes and times.
+
+use super::control::path;
+use bankfull_proto::wire::control::{
+    Account, AccountKind, Bytes, Direction, Entry, EntryKind, ExtraMetadata, Fsync, Message,
+    MetadataRules, Open, Special, SpecialKind, Xattr,
+};
+
+/// A push that keeps all but access times.
+pub(super) fn open() -> Message {
+    let rules = MetadataRules::OWNER | MetadataRules::GROUP | MetadataRules::NUMERIC_IDS;
+    let rules = rules | MetadataRules::DEVICES | MetadataRules::SPECIALS;
+    let rules = rules | MetadataRules::HARD_LINKS | MetadataRules::XATTRS | MetadataRules::ACLS;
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"backup/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        metadata: Some(rules),
+        ..Open::default()
+    })
+}
+
+/// A file with two names, attributes and an access time, its other name, a device.
+pub(super) fn entries(file: Entry) -> Message {
+    let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff".to_vec();
+    let attributes = ExtraMetadata {
+        link_group: Some(1),
+        atime_secs: Some(-2),
+        atime_nanos: Some(5),
+        xattrs: Some(vec![
+            Xattr { name: b"system.posix_acl_access".to_vec(), value: acl },
+            Xattr { name: b"user.caf\xe9".to_vec(), value: b"\0x".to_vec() },
+        ]),
+        ..ExtraMetadata::default()
+    };
+    let first = Entry { extra: Some(Box::new(attributes)), ..file.clone() };
+    let group = ExtraMetadata { link_group: Some(1), ..ExtraMetadata::default() };
+    let second = Entry {
+        kind: EntryKind::HardLink,
+        size: 0,
+        extra: Some(Box::new(group)),
+        id: 8,
+        name: b"second".to_vec(),
+        ..file.clone()
+    };
+    let special = Special { kind: SpecialKind::BlockDevice, major: 8, minor: 17 };
+    let special = ExtraMetadata { special: Some(special), ..ExtraMetadata::default() };
+    let device = Entry {
+        kind: EntryKind::Special,
+        size: 0,
+        extra: Some(Box::new(special)),
+        id: 9,
+        name: b"sdb1".to_vec(),
+        ..file
+    };
+    Message::Entries(vec![first, second, device])
+}
+
+/// Users and a group.
+pub(super) fn accounts() -> Message {
+    let account = |kind, id| Account { kind, id, name: None, mapped: None, required: None };
+    let name = |name: &[u8]| Some(Bytes(name.to_vec()));
+    Message::Accounts(vec![
+        Account { name: name(b"alice"), ..account(AccountKind::User, 1000) },
+        Account { name: name(b"www"), required: Some(true), ..account(AccountKind::User, 33) },
+        Account { mapped: Some(7), ..account(AccountKind::Group, 100) },
+    ])
+}
