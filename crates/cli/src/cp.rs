@@ -147,6 +147,7 @@ fn transfer(
         .trust_journal(flags.trust_journal)
         .filters(Filters::parse(&flags.filters.rules)?)
         .metadata(flags.metadata.metadata()?)
+        .delete(flags.delete.delete())
         .selection(&flags.selection.selection())
         .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
@@ -182,6 +183,10 @@ fn refuse_unused_flags<'l>(
 ) -> Result<(), Error> {
     if flags.report.is_some() && flags.dry_run {
         let text = "a dry run has no report: leave out --report or --dry-run";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    if let Some(flag) = flags.delete.first_idle() {
+        let text = format!("{flag} has no effect without --delete: leave it out");
         return Err(Error::new(ErrorKind::Usage, text));
     }
     if flags.buffer.is_some() && flags.tune == TuneHow::Sobas {

@@ -21,6 +21,7 @@ pub(crate) enum Exit {
     Interrupted = 20,
     FailedFiles = 23,
     Vanished = 24,
+    DeleteLimit = 25,
     Timeout = 30,
 }
 
@@ -39,7 +40,7 @@ const fn row(exit: Exit, name: &'static str, meaning: &'static str) -> Row {
 }
 
 /// All exit codes. A test compares the rows with `docs/exit-codes.md`.
-pub(crate) const TABLE: [Row; 13] = [
+pub(crate) const TABLE: [Row; 14] = [
     row(Exit::Done, "done", "success, or nothing to do"),
     row(Exit::Usage, "usage", "invalid command line"),
     row(Exit::Version, "version", "no common protocol version"),
@@ -52,6 +53,7 @@ pub(crate) const TABLE: [Row; 13] = [
     row(Exit::Interrupted, "interrupted", "interrupted by a signal"),
     row(Exit::FailedFiles, "failed-files", "some files failed; the others are copied"),
     row(Exit::Vanished, "vanished", "some sources vanished; the others are copied"),
+    row(Exit::DeleteLimit, "delete-limit", "more would be deleted than --max-delete allows"),
     row(Exit::Timeout, "timeout", "no response from the peer within the timeout"),
 ];
 
@@ -60,6 +62,7 @@ impl Exit {
     pub(crate) fn of_summary(summary: &Summary) -> Self {
         match summary.failed_files {
             0 => Self::Done,
+            1 if summary.is_delete_limited => Self::DeleteLimit,
             failed if failed == summary.vanished_files => Self::Vanished,
             _ => Self::FailedFiles,
         }

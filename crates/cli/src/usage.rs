@@ -29,10 +29,6 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
         "bankfull takes no list of files: name them as sources, or leave others out with --exclude",
     ),
     (
-        &["--delete", "--delete-after", "--delete-before", "--delete-during", "--del"],
-        "bankfull never deletes files at the destination: leave it out",
-    ),
-    (
         &["--progress", "--info", "--human-readable"],
         "a terminal always shows progress: leave it out, or use --json for a program",
     ),
@@ -205,7 +201,6 @@ mod tests {
             ("cp -avz a b", "unknown flag -z in -avz: bankfull does not compress: leave it out"),
             ("cp --files-from x a b", "unknown flag --files-from: bankfull takes no list"),
             ("cp --files-from=x a b", "unknown flag --files-from: bankfull takes no list"),
-            ("cp --delete a b", "unknown flag --delete: bankfull never deletes"),
             ("cp --progress a b", "unknown flag --progress: a terminal always shows progress"),
             ("cp --bwlimit 10 a b", "unknown flag --bwlimit: use --max-rate, in bits per second"),
             ("cp -e ssh a b", "unknown flag -e: use --ssh-command"),

@@ -102,6 +102,11 @@ pub const MAX_OWNER_NAMES: usize = 1024;
 /// Maximum number of accounts in a transfer. (chosen: more than a large institution has)
 pub const MAX_ACCOUNTS: usize = 1 << 17;
 
+/// Maximum number of names at the source beside a deletion of others.
+///
+/// (chosen: 256 MiB at 8 bytes each)
+pub const MAX_KEPT_NAMES: usize = 32 << 20;
+
 /// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
 pub const MAX_IO_METHOD_NAME_BYTES: usize = 20;
 

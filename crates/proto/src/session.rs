@@ -157,6 +157,7 @@ impl Guard {
             | Message::Problem(_)
             | Message::Holes(_)
             | Message::Accounts(_)
+            | Message::LeftOut(_)
             | Message::StreamLost(_) => Ok(()),
             Message::EntriesEnd(_) if !announced.ended => {
                 announced.ended = true;
@@ -188,6 +189,7 @@ impl Guard {
                 | Message::Finished(_)
                 | Message::Failed(_)
                 | Message::Problem(_)
+                | Message::Deleted(_)
                 | Message::StreamEnded(_),
                 Phase::Running | Phase::Finishing,
             ) => Ok(()),

@@ -1,5 +1,6 @@
 //! Flags of `bankfull cp`.
 
+use super::delete::DeleteFlags;
 use super::filters::FilterFlags;
 use super::metadata::MetadataFlags;
 use super::selection::{ComparisonFlags, SelectionFlags};
@@ -163,6 +164,10 @@ pub(crate) struct CpFlags {
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,
+
+    /// Deletion flags.
+    #[command(flatten)]
+    pub(crate) delete: DeleteFlags,
 
     /// Metadata flags.
     #[command(flatten)]

@@ -5,6 +5,7 @@
 //! is the line of `-h`. Tests compare them with `docs/cli.md`.
 
 mod cp;
+mod delete;
 mod filters;
 mod gather;
 mod metadata;

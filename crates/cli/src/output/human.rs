@@ -167,6 +167,8 @@ impl Human {
         let path = printable(path);
         match outcome {
             Outcome::WouldCopy => self.output.data_line(&format!("would copy {path} ({bytes})")),
+            Outcome::WouldDelete => self.output.data_line(&format!("would delete {path}")),
+            Outcome::Deleted => self.show_if_verbose(&format!("deleted {path}")),
             Outcome::Unchanged if self.verbosity < 2 => {}
             Outcome::Unchanged => self.show(&format!("unchanged {path}")),
             _ => self.show_if_verbose(&format!("copied {path} ({bytes})")),

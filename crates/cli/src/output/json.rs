@@ -284,6 +284,7 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("skipped_bytes", summary.skipped_bytes.0)
         .field("would_copy_entries", summary.would_copy_entries)
         .field("would_copy_bytes", summary.would_copy_bytes.0)
+        .field("deleted", summary.deleted)
         .field("failed_files", summary.failed_files)
         .field("vanished_files", summary.vanished_files)
         .field("hard_links", summary.hard_links)
@@ -349,6 +350,8 @@ fn outcome_name(outcome: Outcome) -> &'static str {
         Outcome::Copied => "copied",
         Outcome::Unchanged => "unchanged",
         Outcome::WouldCopy => "would-copy",
+        Outcome::Deleted => "deleted",
+        Outcome::WouldDelete => "would-delete",
         _ => "other",
     }
 }

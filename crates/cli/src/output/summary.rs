@@ -29,7 +29,12 @@ pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
         (0, _) => "nothing would be copied".to_owned(),
         (n, _) => format!("would copy {}, {}", entries(n), summary.would_copy_bytes),
     }];
-    lines.extend(rest(summary));
+    if summary.deleted > 0 {
+        lines.push(format!("would delete {}", entries(summary.deleted)));
+    }
+    let mut others = summary.clone();
+    others.deleted = 0;
+    lines.extend(rest(&others));
     lines
 }
 
@@ -170,6 +175,9 @@ fn rest(summary: &Summary) -> Vec<String> {
     if summary.special_files_skipped > 0 {
         let what = count(summary.special_files_skipped, "special file", "special files");
         lines.push(format!("skipped {what} (sockets, devices, FIFOs)"));
+    }
+    if summary.deleted > 0 {
+        lines.push(format!("deleted {}", entries(summary.deleted)));
     }
     if summary.failed_files > 0 {
         let vanished = match summary.vanished_files {

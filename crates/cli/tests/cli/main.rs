@@ -11,6 +11,7 @@
     reason = "a test fails if its setup fails, and reports on standard output"
 )]
 
+mod deletion;
 mod faults;
 mod gather;
 mod generated;

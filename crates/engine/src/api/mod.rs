@@ -1,6 +1,7 @@
 //! Public interface: transfers, gathers, probes, the daemon and the agent.
 
 pub(crate) mod agent;
+pub(crate) mod delete;
 pub(crate) mod filters;
 pub(crate) mod gather;
 mod limits;

@@ -1,5 +1,6 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
+use super::delete::{Delete, refuse_root};
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
@@ -116,6 +117,13 @@ impl Transfer {
     pub fn comparison(mut self, comparison: Comparison) -> Self {
         let by_content = self.options.rules.comparison.by_content;
         self.options.rules.comparison = comparison.rules(by_content);
+        self
+    }
+
+    /// Deletes entries of the destination that the source does not have. Default: none.
+    #[must_use]
+    pub fn delete(mut self, delete: Option<Delete>) -> Self {
+        self.options.rules.delete = delete.map(Delete::rules);
         self
     }
 
@@ -270,9 +278,13 @@ impl Transfer {
         }
     }
 
-    fn run_unlogged(self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
+    fn run_unlogged(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let started = Instant::now();
         self.check()?;
+        let rules = &mut self.options.rules;
+        if rules.delete.is_some_and(|delete| delete.deletes_excluded()) {
+            rules.filters = std::mem::take(&mut rules.filters).for_delete_excluded();
+        }
         let open_files = bankfull_sys::raise_open_file_limit().unwrap_or(MIN_OPEN_FILES);
         check_open_files(open_files, MIN_OPEN_FILES)?;
         let first = self.options.sources.first().cloned();
@@ -366,6 +378,9 @@ impl Transfer {
             let text =
                 "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
+        }
+        if self.options.rules.delete.is_some() {
+            refuse_root(&self.options.destination)?;
         }
         self.options.overrides.check()?;
         self.options.overrides.check_encryption(self.options.encryption)?;

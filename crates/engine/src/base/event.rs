@@ -61,6 +61,10 @@ pub enum Outcome {
     Unchanged,
     /// Dry run: it would be sent.
     WouldCopy,
+    /// Deleted at the destination: the source does not have it.
+    Deleted,
+    /// Dry run: it would be deleted.
+    WouldDelete,
 }
 
 /// An event of a transfer or server.
@@ -328,6 +332,10 @@ pub struct Summary {
     pub would_copy_entries: u64,
     /// Bytes in those files.
     pub would_copy_bytes: Bytes,
+    /// Entries that were deleted at the destination, or would be in a dry run.
+    pub deleted: u64,
+    /// True if nothing was deleted because it would have been too much.
+    pub is_delete_limited: bool,
     /// Files, directories and symlinks that could not be copied.
     pub failed_files: u64,
     /// Failed entries whose source disappeared after it was listed.
@@ -361,6 +369,8 @@ impl Summary {
         self.skipped_bytes += other.skipped_bytes;
         self.would_copy_entries += other.would_copy_entries;
         self.would_copy_bytes += other.would_copy_bytes;
+        self.deleted += other.deleted;
+        self.is_delete_limited |= other.is_delete_limited;
         self.failed_files += other.failed_files;
         self.vanished_files += other.vanished_files;
         self.hard_links += other.hard_links;

@@ -284,6 +284,8 @@ fn log_completed(path: &Path, outcome: Outcome, bytes: Bytes) {
         Outcome::Copied => debug!(target: EVENT_LOG_TARGET, path, bytes, "file copied"),
         Outcome::Unchanged => trace!(target: EVENT_LOG_TARGET, path, bytes, "file unchanged"),
         Outcome::WouldCopy => debug!(target: EVENT_LOG_TARGET, path, bytes, "file would be copied"),
+        Outcome::Deleted => debug!(target: EVENT_LOG_TARGET, path, "deleted"),
+        Outcome::WouldDelete => debug!(target: EVENT_LOG_TARGET, path, "would be deleted"),
     }
 }
 

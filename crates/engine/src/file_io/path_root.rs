@@ -175,6 +175,7 @@ impl PathRoot {
             sources: sources.to_vec(),
             filters: FilterScope::default(),
             metadata: MetadataTarget::default(),
+            delete: None,
             walk: WalkRules::default(),
             merge_handle: None,
         };

@@ -8,7 +8,7 @@ use crate::model::options::Fsync;
 use crate::model::transfer_options::TransferOptions;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::{ComparisonRules, Source, WalkRules};
+use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, Source, WalkRules};
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -38,6 +38,8 @@ pub(crate) struct ReceiveTarget {
     /// Rules of the walk that the sender was asked to apply.
     pub(crate) walk: WalkRules,
     pub(crate) metadata: MetadataTarget,
+    /// Rules for deleting what the source does not have.
+    pub(crate) delete: Option<DeleteRules>,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
 }
@@ -59,6 +61,8 @@ pub(crate) struct SendRules {
     pub(crate) filters: FilterScope,
     pub(crate) walk: WalkRules,
     pub(crate) metadata: Metadata,
+    /// Rules of a receiver that deletes.
+    pub(crate) delete: Option<DeleteRules>,
     /// Root that the sources were resolved against, for links.
     pub(crate) root: PathRoot,
     /// Device and inode of a destination on this host, which is not copied into itself.
@@ -73,6 +77,7 @@ impl SendRules {
             filters: options.rules.filters.clone(),
             walk: options.rules.walk.clone(),
             metadata: options.rules.metadata.clone(),
+            delete: options.rules.delete,
             root: PathRoot::Host,
             destination: None,
         }

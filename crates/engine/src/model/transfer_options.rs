@@ -11,8 +11,12 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::{ComparisonRules, WalkRules};
+use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, WalkRules};
 use std::time::Duration;
+
+/// Message for a deletion in the root of a host.
+pub(crate) const ROOT_REFUSED: &str =
+    "--delete into / would delete the system: name the directories to copy to";
 
 /// Options of a transfer between two locations.
 #[derive(Debug, Clone)]
@@ -48,6 +52,8 @@ pub(crate) struct CopyRules {
     pub(crate) filters: FilterScope,
     pub(crate) walk: WalkRules,
     pub(crate) metadata: Metadata,
+    /// Rules for deleting what the source does not have.
+    pub(crate) delete: Option<DeleteRules>,
 }
 
 impl CopyRules {

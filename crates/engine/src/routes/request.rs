@@ -3,12 +3,15 @@
 use crate::base::error::Error;
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::root::PathRoot;
-use crate::file_io::roots::{MetadataTarget, SendRules};
+use crate::file_io::roots::{MetadataTarget, ReceiveTarget, SendRules};
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::Fsync;
+use crate::model::transfer_options::ROOT_REFUSED;
 use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{self, Cause, ComparisonRules, Failure, Open};
+use bankfull_sys::Dir;
+use std::path::Path;
 
 /// Rules for sending what a client pulls.
 ///
@@ -20,6 +23,7 @@ pub(super) fn send_rules(open: &Open, root: &PathRoot) -> Result<SendRules, Erro
         filters: requested_filters(open)?,
         walk: open.walk.clone().unwrap_or_default(),
         metadata: kept(open),
+        delete: open.delete,
         root: root.clone(),
         destination: None,
     })
@@ -46,6 +50,17 @@ pub(super) fn receive_options(open: &Open) -> ReceiveOptions {
     }
 }
 
+/// Refuses to delete in the root of this host.
+pub(super) fn refuse_delete_in_root(open: &Open, target: &ReceiveTarget) -> Result<(), Error> {
+    let identity = |dir: &Dir| dir.stat_self().ok().map(|stat| (stat.dev, stat.ino));
+    let own = target.base.as_ref().and_then(|base| identity(base));
+    let root = Dir::open(Path::new("/")).ok().and_then(|root| identity(&root));
+    match open.delete.is_some() && own.is_some() && own == root {
+        true => Err(Failure::new(Cause::Usage, ROOT_REFUSED).into()),
+        false => Ok(()),
+    }
+}
+
 /// Returns the metadata that a push sets, as far as this host permits.
 pub(super) fn metadata_target(open: &Open, permits: Permits) -> MetadataTarget {
     MetadataTarget { keep: kept(open), permits, sender_maps_accounts: true }
@@ -56,12 +71,16 @@ fn kept(open: &Open) -> Metadata {
 }
 
 /// Returns the filter rules of a request; they name no files of this host.
-fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
+pub(super) fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
     let given = open.filters.iter().flatten();
     let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
     let parsed =
         FilterScope::parse(&given.collect::<Vec<_>>(), FilterOptions::default(), &mut |_| {
             Err("a request cannot name a file of rules".to_owned())
         });
-    parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()).into())
+    let parsed = parsed.map_err(|e| Failure::new(Cause::Usage, e.to_string()))?;
+    Ok(match open.delete.is_some_and(|delete| delete.deletes_excluded()) {
+        true => parsed.for_delete_excluded(),
+        false => parsed,
+    })
 }

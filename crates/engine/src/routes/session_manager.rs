@@ -2,7 +2,9 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
-use super::request::{metadata_target, receive_options, send_rules};
+use super::request::{
+    metadata_target, receive_options, refuse_delete_in_root, requested_filters, send_rules,
+};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -327,6 +329,10 @@ impl SessionManager {
                 let (mut target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;
                 target.metadata = metadata_target(&open, self.policy.permits);
+                refuse_delete_in_root(&open, &target)?;
+                if open.delete.is_some() {
+                    (target.delete, target.filters) = (open.delete, requested_filters(&open)?);
+                }
                 // With other receivers, senders take time slots.
                 let uses_credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);

@@ -35,6 +35,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_skipped: AtomicU64,
     pub(crate) planned: AtomicU64,
     pub(crate) bytes_planned: AtomicU64,
+    pub(crate) deleted: AtomicU64,
+    pub(crate) is_delete_limited: AtomicBool,
     pub(crate) files_failed: AtomicU64,
     pub(crate) files_vanished: AtomicU64,
     pub(crate) wire_bytes: AtomicU64,

@@ -78,6 +78,9 @@ impl<'a> SessionStats<'a> {
     pub(crate) fn file_failed(&self, path: PathBuf, failure: &Failure) {
         let vanished = failure.cause() == Cause::SourceVanished;
         add(&self.counts.files_failed, 1);
+        if failure.cause() == Cause::DeleteLimit {
+            self.counts.is_delete_limited.store(true, Ordering::Relaxed);
+        }
         add(&self.counts.files_vanished, u64::from(vanished));
         let message = printable(&failure.text);
         self.event(Event::FileFailed { path, message, vanished });
@@ -131,6 +134,9 @@ impl<'a> SessionStats<'a> {
         if outcome == Outcome::WouldCopy {
             add(&self.counts.planned, 1);
             add(&self.counts.bytes_planned, bytes);
+        }
+        if matches!(outcome, Outcome::Deleted | Outcome::WouldDelete) {
+            add(&self.counts.deleted, 1);
         }
         self.event(Event::Completed { path, outcome, bytes: Bytes(bytes), blake3: hash });
     }
@@ -216,6 +222,8 @@ impl<'a> SessionStats<'a> {
             skipped_bytes: Bytes(read(&c.bytes_skipped)),
             would_copy_entries: read(&c.planned),
             would_copy_bytes: Bytes(read(&c.bytes_planned)),
+            deleted: read(&c.deleted),
+            is_delete_limited: c.is_delete_limited.load(Ordering::Relaxed),
             failed_files: read(&c.files_failed),
             vanished_files: read(&c.files_vanished),
             hard_links: read(&c.hard_links),

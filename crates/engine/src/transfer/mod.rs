@@ -1,6 +1,7 @@
 //! Transfer of files in one session: the sender, the receiver, and the throughput test.
 
 mod accounts;
+mod dir_filters;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod throughput_test;

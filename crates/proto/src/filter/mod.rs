@@ -78,6 +78,7 @@ pub struct FilterScope {
     merges: Vec<DirMerge>,
     /// Absolute path of the root, without its first slash, with one at its end.
     root: Arc<Vec<u8>>,
+    options: FilterOptions,
 }
 
 /// Options of parsing.
@@ -228,7 +229,7 @@ impl FilterScope {
                 }
             }
         }
-        Ok(Self { items: Arc::new(list.items), merges, root: Arc::default() })
+        Ok(Self { items: Arc::new(list.items), merges, root: Arc::default(), options })
     }
 
     /// Sets the absolute path of the transfer's root, for rules that look at absolute paths.
@@ -237,6 +238,21 @@ impl FilterScope {
         let root = root.strip_prefix(b"/").unwrap_or(root);
         let root = if root.is_empty() { Vec::new() } else { [root, b"/"].concat() };
         Self { root: Arc::new(root), ..self }
+    }
+
+    /// Returns the rules for a transfer that deletes excluded entries.
+    ///
+    /// Rules without a side then hold for the sender only.
+    #[must_use]
+    pub fn for_delete_excluded(self) -> Self {
+        let for_sender = |item: &Item| match item {
+            Item::Match(rule) if rule.side.is_none() => {
+                Item::Match(Arc::new(MatchRule { side: Some(Side::Sender), ..(**rule).clone() }))
+            }
+            item => item.clone(),
+        };
+        let items = Arc::new(self.items.iter().map(for_sender).collect());
+        Self { items, options: FilterOptions { deletes_excluded: true }, ..self }
     }
 
     /// Returns the rules as text, one each, for another side that parses them.
@@ -274,8 +290,7 @@ impl FilterScope {
             let budget = MAX_FILTER_RULES_BYTES.saturating_sub(before);
             let mut left = budget;
             if let Some(content) = read(&file.name).map_err(RuleError::new)? {
-                let options = FilterOptions::default();
-                let merges = &mut merges;
+                let (options, merges) = (self.options, &mut merges);
                 let mut parser = Parser { read: &mut *read, merges, options, base: dir, budget };
                 let shown = String::from_utf8_lossy(&file.name);
                 let shown = match dir {
@@ -299,13 +314,24 @@ impl FilterScope {
             };
             at += 1;
         }
-        Ok(Self { items: Arc::clone(&self.items), merges, root: Arc::clone(&self.root) })
+        let (items, root) = (Arc::clone(&self.items), Arc::clone(&self.root));
+        Ok(Self { items, merges, root, options: self.options })
     }
 
     /// True if an entry is excluded on a side; its path is relative to the root of the transfer.
     #[must_use]
     pub fn excludes(&self, path: &[u8], is_dir: bool, side: Side) -> bool {
-        self.decide(&self.items, &Asked { path, is_dir, side, root: &self.root }) == Some(false)
+        let asked = Asked { path, is_dir, side, root: &self.root, in_deleted: false };
+        self.decide(&self.items, &asked) == Some(false)
+    }
+
+    /// True if rules protect an entry of the receiver from deletion.
+    ///
+    /// Perishable rules do not count in a directory that is deleted itself.
+    #[must_use]
+    pub fn protects(&self, path: &[u8], is_dir: bool, in_deleted: bool) -> bool {
+        let asked = Asked { path, is_dir, side: Side::Receiver, root: &self.root, in_deleted };
+        self.decide(&self.items, &asked) == Some(false)
     }
 
     /// Returns what the first matching rule decides: true to include.
@@ -325,7 +351,8 @@ impl FilterScope {
     /// A receiver does not know the absolute path of what is sent.
     #[must_use]
     pub fn excludes_before_files(&self, path: &[u8], is_dir: bool) -> bool {
-        let asked = Asked { path, is_dir, side: Side::Sender, root: &self.root };
+        let (side, in_deleted) = (Side::Sender, false);
+        let asked = Asked { path, is_dir, side, root: &self.root, in_deleted };
         let is_rule = |item: &&Item| match item {
             Item::Match(rule) => !(rule.is_absolute && rule.pattern.looks_at_directories()),
             Item::DirMerge(_) => false,
@@ -341,11 +368,16 @@ struct Asked<'a> {
     is_dir: bool,
     side: Side,
     root: &'a [u8],
+    /// True in a directory that is deleted.
+    in_deleted: bool,
 }
 
 impl Asked<'_> {
     fn is_matched(&self, rule: &MatchRule) -> bool {
-        if rule.is_xattr || rule.side.is_some_and(|side| side != self.side) {
+        if rule.is_xattr || self.in_deleted && rule.is_perishable {
+            return false;
+        }
+        if rule.side.is_some_and(|side| side != self.side) {
             return false;
         }
         let matches = match rule.is_absolute && rule.pattern.looks_at_directories() {
@@ -383,6 +415,18 @@ mod tests {
         assert_eq!(texts(&short), short);
         assert_eq!(texts(&["- a", "clear", "- b"]), ["- b"]);
         assert!(texts(&["-C"]).contains(&"-p .git/".to_owned()));
+    }
+
+    #[test]
+    fn rules_protect_what_they_exclude_unless_it_is_deleted() {
+        let rules = parse(&["-s a", "P b", "-p c", "- d", "+ e"]).unwrap();
+        let protects = |rules: &FilterScope, in_deleted| {
+            let of = |name: &&str| rules.protects(name.as_bytes(), false, in_deleted);
+            ["a", "b", "c", "d", "e"].into_iter().filter(of).collect::<String>()
+        };
+        assert_eq!(protects(&rules, false), "bcd");
+        assert_eq!(protects(&rules, true), "bd");
+        assert_eq!(protects(&rules.for_delete_excluded(), false), "b");
     }
 
     #[test]

@@ -87,12 +87,14 @@ pub enum Cause {
     Usage = 19,
     /// No failure: a warning for the user.
     Warning = 20,
+    /// More entries to delete than the user allows.
+    DeleteLimit = 21,
 }
 
 impl Cause {
     /// Returns the cause of a code; unknown codes read as [`Cause::Other`].
     fn from_code(code: u16) -> Self {
-        const ALL: [Cause; 21] = [
+        const ALL: [Cause; 22] = [
             Cause::Other,
             Cause::NotFound,
             Cause::Permission,
@@ -114,6 +116,7 @@ impl Cause {
             Cause::OutsideRoot,
             Cause::Usage,
             Cause::Warning,
+            Cause::DeleteLimit,
         ];
         ALL.get(usize::from(code)).copied().unwrap_or(Cause::Other)
     }

@@ -48,6 +48,9 @@ impl Request<'_> {
             .filter(|rules| !rules.is_empty());
         if self.direction == Direction::Pull {
             open.walk = options.rules.walk.to_wire();
+        }
+        open.delete = options.rules.delete;
+        if self.direction == Direction::Pull || open.delete.is_some() {
             let rules = options.rules.filters.to_texts().into_iter().map(control::Bytes);
             open.filters = (!options.rules.filters.is_empty()).then(|| rules.collect());
         }
@@ -82,6 +85,7 @@ pub(super) fn receive_target(
     target.merge_handle.clone_from(&context.merge_handle);
     target.filters = options.rules.filters.clone();
     target.walk = options.rules.walk.clone();
+    target.delete = options.rules.delete;
     let keep = options.rules.metadata.clone();
     // A daemon is trusted with set-id bits only if the user asks for its owners.
     let is_daemon = matches!(options.sources.first(), Some(Location::Daemon { .. }));

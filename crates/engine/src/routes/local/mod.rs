@@ -54,6 +54,10 @@ pub(crate) fn run(
     refuse_into_itself(&items, options.destination.path())?;
     let (mut target, destinations) =
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
+    if options.rules.delete.is_some() {
+        target.delete = options.rules.delete;
+        target.filters = options.rules.filters.clone();
+    }
     // The sending side changes modes and accounts.
     let keep = Metadata { rules: options.rules.metadata.rules, ..Metadata::default() };
     target.metadata = MetadataTarget { keep, permits: Permits::ALL, sender_maps_accounts: true };

@@ -4,6 +4,7 @@
 
 mod clear;
 mod completion;
+mod deletion;
 mod dirs;
 mod folded_names;
 mod hashing;
@@ -20,6 +21,7 @@ mod part_file;
 mod place;
 mod registry;
 mod selection;
+mod source_names;
 pub(crate) mod store;
 mod stream_thread;
 mod want;
@@ -41,6 +43,7 @@ use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Cause, FileDigest, Message, SideSummary};
 use completion::Completion;
+use deletion::Deletion;
 use dirs::DestinationDirs;
 use hashing::{HashJob, HashQueue};
 use merge::MergeQueue;
@@ -48,6 +51,7 @@ use open_parts::PartFiles;
 use place::Placer;
 use registry::FileRegistry;
 use selection::Selection;
+use source_names::SourceNames;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,6 +106,7 @@ impl<'a> Receiver<'a> {
                 comparison,
             },
             held: HeldFiles::default(),
+            source_names: target.delete.map(|rules| Mutex::new(Some((rules, SourceNames::new())))),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
             dry_run,
         };
@@ -152,6 +157,7 @@ impl<'a> Receiver<'a> {
             Message::Entries(_) | Message::EntriesEnd(_) | Message::CompletedDirs(_) => {
                 self.wants.on_announcement(message)?;
             }
+            Message::LeftOut(names) => self.wants.on_left_out(&names)?,
             Message::Accounts(accounts) => registry.dirs.metadata.on_accounts(accounts)?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,
@@ -216,6 +222,7 @@ impl<'a> Receiver<'a> {
         // After a stop, the next run sets what is left.
         let defers = |entry: &_| is_stopped() || self.wants.defers_metadata(entry);
         registry.dirs.set_metadata(defers, report);
+        self.delete_extraneous();
         self.report_losses();
         if self.syncs_at_end
             && !is_stopped()
@@ -225,6 +232,16 @@ impl<'a> Receiver<'a> {
             registry.report_problem(registry.dirs.path(0), failure);
         }
         registry.outbox.post(&Message::Done(registry.stats.report()));
+    }
+
+    /// Deletes what the source does not have.
+    fn delete_extraneous(&self) {
+        let registry = &self.registry;
+        let names = self.wants.source_names.as_ref().and_then(|names| lock(names).take());
+        if let Some(deleted) = names.filter(|_| !registry.session.is_stopped()) {
+            let dry_run = registry.dry_run;
+            Deletion::new(registry, deleted, dry_run).run(&self.wants.selection.filters);
+        }
     }
 
     /// Tells both users of metadata that was not kept.

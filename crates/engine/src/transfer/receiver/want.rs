@@ -9,6 +9,7 @@ use super::part_file::{LOCK_POLL_INTERVAL, LockWait, refuse_received, remove_par
 use super::place::Placer;
 use super::registry::FileRegistry;
 use super::selection::{Selection, existing_of};
+use super::source_names::SourceNames;
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
@@ -24,7 +25,7 @@ use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Entry, EntryKind, Failure, FileRuns, Message, Totals, Verdict, Want,
+    DeleteRules, Entry, EntryKind, Failure, FileRuns, LeftOut, Message, Totals, Verdict, Want,
 };
 use bankfull_sys::{Dir, FileKind};
 use std::collections::VecDeque;
@@ -93,6 +94,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) selection: Selection,
     /// Files whose part files other sessions hold.
     pub(crate) held: HeldFiles,
+    /// Names that the source has, with the rules for deleting others; taken at the end.
+    pub(crate) source_names: Option<Mutex<Option<(DeleteRules, SourceNames)>>>,
     /// Announcements, if the session is merged with others.
     pub(crate) merge: Option<MergeQueue>,
     pub(crate) dry_run: bool,
@@ -203,6 +206,7 @@ impl WantDecider<'_> {
                 return Err(WireError::BadFileId(entry.parent).into());
             }
             self.selection.check(&entry, &self.registry.dirs)?;
+            self.record_name(|names| names.record(&entry))?;
             self.check_kind(&entry)?;
             self.registry.dirs.metadata.on_entry(&mut entry)?;
             match entry.kind {
@@ -222,6 +226,20 @@ impl WantDecider<'_> {
         self.completion.on_completed(made.len());
         self.post(answers);
         Ok(())
+    }
+
+    /// Records names at the source, if others are deleted.
+    fn record_name(
+        &self,
+        record: impl FnOnce(&mut SourceNames) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(names) = &self.source_names else { return Ok(()) };
+        lock(names).as_mut().map_or(Ok(()), |(_, names)| record(names))
+    }
+
+    /// Records names at the source that are not announced.
+    pub(crate) fn on_left_out(&self, left_out: &[LeftOut]) -> Result<(), Error> {
+        self.record_name(|names| names.leave_out(left_out))
     }
 
     /// Posts wants; then starts the jobs, whose messages refer to them.
@@ -316,6 +334,10 @@ impl WantDecider<'_> {
     /// Completes directories, whose entries are all completed.
     fn on_completed_dirs(&self, dirs: &[u64]) {
         for &id in dirs {
+            let _ = self.record_name(|names| {
+                names.complete(id);
+                Ok(())
+            });
             self.registry.dirs.complete(id, |path, failure| {
                 self.registry.report_problem(path, failure);
             });

@@ -5,7 +5,7 @@ use crate::transport::control::Outbox;
 use bankfull_control::Bytes;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH};
-use bankfull_proto::wire::control::{Entry, Message};
+use bankfull_proto::wire::control::{Entry, LeftOut, Message};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ pub(crate) struct Announcer {
 struct Batch {
     next_id: u64,
     entries: Vec<Entry>,
+    /// Names that are not announced.
+    left_out: Vec<LeftOut>,
     bytes: usize,
     since: Instant,
 }
@@ -31,7 +33,8 @@ struct Batch {
 impl Announcer {
     /// Returns an announcer; `block` is the block size set by the user.
     pub(crate) fn new(outbox: Outbox, block: Option<Bytes>) -> Self {
-        let batch = Batch { next_id: 1, entries: Vec::new(), bytes: 0, since: Instant::now() };
+        let (next_id, bytes, since) = (1, 0, Instant::now());
+        let batch = Batch { next_id, entries: Vec::new(), left_out: Vec::new(), bytes, since };
         Self { outbox, block, batch: Mutex::new(batch) }
     }
 
@@ -61,6 +64,15 @@ impl Announcer {
         id
     }
 
+    /// Queues a name that is not announced, after the entries before it.
+    pub(crate) fn leave_out(&self, left_out: LeftOut) {
+        let mut batch = lock(&self.batch);
+        batch.left_out.push(left_out);
+        if batch.left_out.len() >= MAX_ENTRIES_PER_BATCH {
+            self.post(&mut batch);
+        }
+    }
+
     /// Sends the collected entries.
     pub(crate) fn flush(&self) {
         self.post(&mut lock(&self.batch));
@@ -83,6 +95,9 @@ impl Announcer {
             batch.bytes = 0;
             let entries = std::mem::take(&mut batch.entries);
             self.outbox.post(&Message::Entries(entries));
+        }
+        if !batch.left_out.is_empty() {
+            self.outbox.post(&Message::LeftOut(std::mem::take(&mut batch.left_out)));
         }
     }
 }

@@ -4,7 +4,6 @@
 
 mod announce;
 pub(crate) mod files;
-mod filters;
 mod found;
 pub(crate) mod metadata;
 mod stream_thread;
@@ -29,10 +28,12 @@ use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Nack, Problem,
-    SideSummary, Totals, Verdict, Want,
+    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Nack, PathBytes,
+    Problem, SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -159,6 +160,7 @@ impl<'a> Sender<'a> {
                     self.on_finished(id)?;
                 }
             }
+            Message::Deleted(paths) => self.on_deleted(paths),
             Message::Failed(failed) => {
                 self.on_receiver_failure(failed.file, &failed.failure);
             }
@@ -185,6 +187,18 @@ impl<'a> Sender<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Records entries that the receiver deleted.
+    fn on_deleted(&self, paths: Vec<PathBytes>) {
+        let outcome = match self.rules.dry_run {
+            true => Outcome::WouldDelete,
+            false => Outcome::Deleted,
+        };
+        for path in paths {
+            let path = PathBuf::from(OsString::from_vec(path.0));
+            self.stats.file_completed(path, outcome, 0, None);
+        }
     }
 
     /// Applies the receiver's want of a file; returns true if the streams have new work.

@@ -3,7 +3,6 @@
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
 use super::files::Place;
-use super::filters::DirFilters;
 use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
 use super::metadata::{LinkName, further_name, rule_of};
 use crate::base::error;
@@ -13,11 +12,14 @@ use crate::base::part_names;
 use crate::file_io::links::LinkedDir;
 use crate::file_io::roots::SourceItem;
 use crate::stats::counters::add;
+use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES};
 use bankfull_proto::selection::{is_unsafe_link, selects_file};
 use bankfull_proto::send::SendLedger;
-use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure, Message, MetadataRules};
+use bankfull_proto::wire::control::{
+    Cause, Entry, EntryKind, Failure, LeftOut, Message, MetadataRules,
+};
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -235,12 +237,14 @@ impl<'s, 'a> Walk<'s, 'a> {
         let Subdir { name, stat, linked } = subdir;
         let path = join_path(&at.path, name);
         if let Some(failure) = self.endless_failure(above, stat, &path) {
+            self.leave_out(at.id, name);
             self.report_failure(path, failure);
             return None;
         }
         let followed = match linked.as_ref().map(LinkedDir::open).transpose() {
             Ok(dir) => dir,
             Err(e) => {
+                self.leave_out(at.id, name);
                 self.report_error(path, &e);
                 return None;
             }
@@ -260,6 +264,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
             Err(e) => {
                 self.report_error(path, &e);
+                self.leave_out(id, OsStr::new(""));
                 self.leave_dir(id);
                 None
             }
@@ -301,6 +306,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         let rules = &self.sender.rules.walk;
         let is_bottom = rules.max_depth.is_some_and(|max| depth >= max as usize);
         if is_bottom || rules.one_file_system && stat.dev != bounds.dev {
+            self.leave_out(id, OsStr::new(""));
             self.leave_dir(id);
             return None;
         }
@@ -311,9 +317,14 @@ impl<'s, 'a> Walk<'s, 'a> {
         } else {
             match (outer.enter(name, &dir), dir.read_entries()) {
                 (Ok(filters), Ok(unlisted)) => {
+                    let is_cache = rules.exclude_caches && is_cache(&dir);
+                    let delete = self.sender.rules.delete;
+                    if is_cache && !delete.is_some_and(|delete| delete.deletes_excluded()) {
+                        self.leave_out(id, OsStr::new(""));
+                    }
                     return Some(WalkedDir {
                         identity: rules.follows_links().then_some((stat.dev, stat.ino)),
-                        is_cache: rules.exclude_caches && is_cache(&dir),
+                        is_cache,
                         unlisted: Some(unlisted),
                         subdirs: Vec::new(),
                         dir,
@@ -330,6 +341,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
         };
         self.report_failure(path, failure);
+        self.leave_out(id, OsStr::new(""));
         self.leave_dir(id);
         None
     }
@@ -340,6 +352,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         let mut entries = match unlisted.next_chunk(most) {
             Ok(entries) => entries,
             Err(e) => {
+                self.leave_out(at.id, OsStr::new(""));
                 self.report_error(at.path.clone(), &e);
                 return false;
             }
@@ -382,9 +395,13 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
             // Removed between listing and stat: never part of the copy.
             Err(FindError::Stat(e)) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(FindError::Stat(e)) => self.report_error(join_path(&at.path, &name), &e),
+            Err(FindError::Stat(e)) => {
+                self.leave_out(at.id, &name);
+                self.report_error(join_path(&at.path, &name), &e);
+            }
             Err(FindError::Link(_)) if at.filters.hides(&name, false) => {}
             Err(FindError::Link(failure)) => {
+                self.leave_out(at.id, &name);
                 self.report_failure(join_path(&at.path, &name), failure);
             }
         }
@@ -402,6 +419,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         let entry = match self.sender.files.describe(place, stat, (parent, name)) {
             Ok(entry) => entry,
             Err(e) => {
+                self.leave_out(parent, name);
                 self.report_error(self.sender.files.dirs.path_of(parent, name), &e);
                 return None;
             }
@@ -415,14 +433,19 @@ impl<'s, 'a> Walk<'s, 'a> {
         let Leaf { key, name, .. } = *leaf;
         let path = || self.sender.files.dirs.path_of(key, name);
         if let Some(why) = self.reason_to_skip(&found.stat) {
+            self.leave_out(leaf.parent, name);
             return self.report_skipped(path(), why);
         }
         let mut entry = match self.describe_leaf(leaf, found) {
             Ok(Some(entry)) => entry,
-            Ok(None) => return,
-            Err(e) => return self.report_error(path(), &e),
+            Ok(None) => return self.leave_out(leaf.parent, name),
+            Err(e) => {
+                self.leave_out(leaf.parent, name);
+                return self.report_error(path(), &e);
+            }
         };
         if entry.block_bytes != 0 && Layout::new(entry.size, entry.block_bytes).is_err() {
+            self.leave_out(leaf.parent, name);
             let text = format!("{} exceeds the maximum file size", path().display());
             return self.report_failure(path(), Failure::new(Cause::Other, text));
         }
@@ -493,6 +516,13 @@ impl<'s, 'a> Walk<'s, 'a> {
                 Some("neither a file, a directory nor a symlink")
             }
             _ => None,
+        }
+    }
+
+    /// Has a receiver that deletes keep a name of a directory; all of them without a name.
+    fn leave_out(&self, dir: u64, name: &OsStr) {
+        if self.sender.rules.delete.is_some() {
+            self.sender.announcer.leave_out(LeftOut { dir, name: name.as_bytes().to_vec() });
         }
     }
 

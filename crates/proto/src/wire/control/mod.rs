@@ -5,6 +5,7 @@
 //! checked by the session guard.
 
 mod bytes;
+mod deletion;
 mod entries;
 mod feedback;
 mod greeting;
@@ -23,6 +24,7 @@ use minicbor::{Decode, Encode};
 pub use super::bounds::{check_congestion, check_name};
 pub use super::failure::{Cause, Failure};
 pub use bytes::{Bytes, PathBytes};
+pub use deletion::{DeleteRules, LeftOut};
 pub use entries::{Entry, EntryKind, Problem, Totals};
 pub use feedback::{
     Credit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos, stage_times,
@@ -147,6 +149,12 @@ pub enum Message {
     /// Sender → receiver: accounts of owner and group numbers, before the entries that have them.
     #[n(34)]
     Accounts(#[n(0)] Vec<Account>),
+    /// Sender → receiver, if the receiver deletes: names at the source that are not announced.
+    #[n(35)]
+    LeftOut(#[n(0)] Vec<LeftOut>),
+    /// Receiver → sender: deleted entries, for people.
+    #[n(36)]
+    Deleted(#[n(0)] Vec<PathBytes>),
 }
 
 impl Message {
@@ -165,6 +173,8 @@ impl Message {
             Self::CompletedDirs(dirs) => {
                 at_most("a batch of directories", dirs.len(), MAX_ENTRIES_PER_BATCH)
             }
+            Self::LeftOut(names) => deletion::check_left_out(names),
+            Self::Deleted(paths) => deletion::check_deleted(paths),
             Self::Accounts(accounts) => metadata::check_accounts(accounts),
             Self::Problem(problem) => problem.failure.check(),
             Self::Wants(wants) => wants.iter().try_for_each(Want::check),

@@ -1,6 +1,7 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
 use super::bytes::{Bytes, PathBytes};
+use super::deletion::DeleteRules;
 use super::metadata::MetadataRules;
 use super::rules::{ComparisonRules, WalkRules};
 use crate::error::WireError;
@@ -114,7 +115,9 @@ pub struct Open {
     /// Push: blocks in the journal of an earlier session are taken without a check.
     #[n(21)]
     pub trust_journal: Option<bool>,
-    /// Pull: filter rules in order, see [`crate::filter`]; absent: none.
+    /// Filter rules in order, see [`crate::filter`]; absent: none.
+    ///
+    /// In a pull, and in a push that deletes.
     #[n(22)]
     pub filters: Option<Vec<Bytes>>,
     /// Pull: rules of the walk; absent: none.
@@ -126,6 +129,9 @@ pub struct Open {
     /// Metadata that is kept; absent: modes, modification times and symlinks.
     #[n(25)]
     pub metadata: Option<MetadataRules>,
+    /// The receiver deletes what the source does not have; absent: nothing.
+    #[n(26)]
+    pub delete: Option<DeleteRules>,
 }
 
 /// Answer to [`Open`].

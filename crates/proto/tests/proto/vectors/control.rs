@@ -206,6 +206,7 @@ fn open_overrides() -> Message {
         trust_journal: None,
         filters: None,
         metadata: None,
+        delete: None,
         walk: None,
         comparison: None,
     })

@@ -2,8 +2,8 @@
 
 use super::control::path;
 use bankfull_proto::wire::control::{
-    Account, AccountKind, Bytes, Direction, Entry, EntryKind, ExtraMetadata, Fsync, Message,
-    MetadataRules, Open, Special, SpecialKind, Xattr,
+    Account, AccountKind, Bytes, DeleteRules, Direction, Entry, EntryKind, ExtraMetadata, Fsync,
+    LeftOut, Message, MetadataRules, Open, Special, SpecialKind, Xattr,
 };
 
 /// A push that keeps all but access times.
@@ -67,4 +67,30 @@ pub(super) fn accounts() -> Message {
         Account { name: name(b"www"), required: Some(true), ..account(AccountKind::User, 33) },
         Account { mapped: Some(7), ..account(AccountKind::Group, 100) },
     ])
+}
+
+/// A push that deletes at most ten entries, and excluded ones, too.
+pub(super) fn open_delete() -> Message {
+    let delete = DeleteRules { excluded: Some(true), max: Some(10), ..DeleteRules::default() };
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"mirror/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        filters: Some(vec![Bytes(b"-s *.o".to_vec())]),
+        delete: Some(delete),
+        ..Open::default()
+    })
+}
+
+/// A name, and a directory that is not listed.
+pub(super) fn left_out() -> Message {
+    let name = LeftOut { dir: 2, name: b"pipe".to_vec() };
+    Message::LeftOut(vec![name, LeftOut { dir: 7, name: Vec::new() }])
+}
+
+/// A file, and its directory after it.
+pub(super) fn deleted() -> Message {
+    Message::Deleted(vec![path(b"mirror/old/f"), path(b"mirror/old")])
 }

@@ -13,7 +13,7 @@ const MAX_RULES_BYTES: u64 = MAX_FILTER_RULES_BYTES as u64;
 
 /// Rules that are in force in a directory.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DirFilters {
+pub(crate) struct DirFilters {
     scope: FilterScope,
     /// Path of the directory in the transfer; empty if there are no rules.
     path: Vec<u8>,
@@ -21,20 +21,25 @@ pub(super) struct DirFilters {
 
 impl DirFilters {
     /// Returns the rules above all sources.
-    pub(super) fn new(scope: FilterScope) -> Self {
+    pub(crate) fn new(scope: FilterScope) -> Self {
         Self { scope, path: Vec::new() }
     }
 
     /// True if the rules hide an entry of the directory.
-    pub(super) fn hides(&self, name: &OsStr, is_dir: bool) -> bool {
+    pub(crate) fn hides(&self, name: &OsStr, is_dir: bool) -> bool {
         !self.scope.is_empty() && self.scope.excludes(&self.join(name), is_dir, Side::Sender)
+    }
+
+    /// True if the rules protect an entry of the directory from deletion.
+    pub(crate) fn protects(&self, name: &OsStr, is_dir: bool, in_deleted: bool) -> bool {
+        !self.scope.is_empty() && self.scope.protects(&self.join(name), is_dir, in_deleted)
     }
 
     /// Returns the rules in a subdirectory, or in the directory itself if `name` is empty.
     ///
     /// # Errors
     /// A file of rules that cannot be read or parsed.
-    pub(super) fn enter(&self, name: &OsStr, dir: &Dir) -> Result<Self, Error> {
+    pub(crate) fn enter(&self, name: &OsStr, dir: &Dir) -> Result<Self, Error> {
         if self.scope.is_empty() {
             return Ok(Self::default());
         }

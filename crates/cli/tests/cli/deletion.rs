@@ -1,0 +1,238 @@
+//! Deletion at the destination: the same entries stay as with rsync(1), and nothing is deleted when
+//! something speaks against it.
+//!
+//! `BANKFULL_SEED` replays one case, `BANKFULL_CASES` sets their number.
+
+use super::harness::{Daemon, Rng, Scratch, cp, is_root, run, set_mode, snapshot, write_file};
+use super::rsync::{each_case, has_rsync};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Default number of generated cases.
+const CASES: u64 = 150;
+
+/// Files, and directories: no name is both.
+const FILES: [&str; 7] = ["f", "g", "x.o", "y.o", ".h", "l[", "m n"];
+const DIRS: [&str; 4] = ["a", "b", "build", "keep"];
+
+/// Rules that leave out or protect some of them.
+const RULES: [&str; 12] = [
+    "- *.o",
+    "- build/",
+    "P .h",
+    "protect keep/",
+    "R x.o",
+    "-p y.o",
+    "- /a/",
+    "-s g",
+    "-r f",
+    "+ f",
+    ": .rules",
+    "hide m n",
+];
+
+fn pick<'p>(rng: &mut Rng, parts: &[&'p str]) -> &'p str {
+    parts[rng.below(parts.len() as u64) as usize]
+}
+
+/// Adds some entries to a tree.
+fn grow(root: &Path, rng: &mut Rng, count: u64) {
+    let mut dirs = vec![root.to_owned()];
+    for _ in 0..count {
+        let dir = dirs[rng.below(dirs.len() as u64) as usize].clone();
+        if rng.below(3) == 0 && dir.components().count() < root.components().count() + 4 {
+            let path = dir.join(pick(rng, &DIRS));
+            let _ = fs::create_dir(&path);
+            dirs.push(path);
+        } else if rng.below(12) == 0 {
+            let _ = symlink("f", dir.join("link"));
+        } else if rng.below(8) == 0 {
+            write_file(&dir.join(".rules"), format!("{}\n", pick(rng, &RULES[..10])));
+        } else {
+            write_file(&dir.join(pick(rng, &FILES)), b"content");
+        }
+    }
+}
+
+fn paths(dir: &Path) -> Vec<PathBuf> {
+    snapshot(dir).into_iter().map(|(path, ..)| path).collect()
+}
+
+/// Compares one case; returns true if something was deleted.
+fn compare(seed: u64, daemon: &Daemon, root: &Path) -> bool {
+    let mut rng = Rng::new(seed);
+    let (source, ours, theirs) = (
+        root.join(format!("{seed}")),
+        root.join(format!("{seed}o")),
+        root.join(format!("{seed}t")),
+    );
+    fs::create_dir(&source).unwrap();
+    grow(&source, &mut rng, 25);
+    let slash = if rng.below(2) == 0 { "/" } else { "" };
+    for copy in [&ours, &theirs] {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        fs::create_dir(copy).unwrap();
+        let top = if slash.is_empty() { copy.join(seed.to_string()) } else { copy.clone() };
+        let _ = fs::create_dir(&top);
+        grow(&top, &mut rng, 30);
+        write_file(&copy.join("beside"), b"x");
+    }
+    let mut flags = vec!["--delete".to_owned()];
+    for _ in 0..rng.below(4) {
+        flags.push(format!("--filter={}", pick(&mut rng, &RULES)));
+    }
+    if rng.below(4) == 0 {
+        flags.push("--delete-excluded".to_owned());
+    }
+    if rng.below(6) == 0 {
+        flags.push("--max-size=3".to_owned());
+    }
+    let before = paths(&ours);
+    let from = format!("{}{slash}", source.display());
+    let mut rsync = Command::new("rsync");
+    let rsync = rsync.args(["-rlt", "--delete-after"]).args(&flags).arg(&from).arg(&theirs);
+    let rsync = rsync.output().unwrap();
+    let copy = |dry_run: bool| {
+        let (mut command, from, to) = match seed % 3 {
+            0 => (cp(), from.clone(), ours.to_str().unwrap().to_owned()),
+            1 => (daemon.cp(), from.clone(), daemon.url(&format!("{seed}o"))),
+            _ => {
+                (daemon.cp(), daemon.url(&format!("{seed}{slash}")), ours.to_str().unwrap().into())
+            }
+        };
+        command.args(&flags).arg(from).arg(to);
+        run(command.args(dry_run.then_some("-n")))
+    };
+    let planned = copy(true);
+    assert_eq!(paths(&ours), before, "BANKFULL_SEED={seed}: a dry run deletes nothing");
+    let done = copy(false);
+    let context = format!(
+        "BANKFULL_SEED={seed}: {flags:?}\n{}{}{}",
+        done.out,
+        done.err,
+        String::from_utf8_lossy(&rsync.stderr)
+    );
+    assert_eq!(done.code, Some(0), "{context}");
+    assert_eq!(paths(&ours), paths(&theirs), "{context}");
+    // What files of rules that are copied first say, a dry run does not know.
+    let has_rules = flags.iter().any(|flag| flag.contains(".rules"));
+    assert!(has_rules || planned.figure("deleted") == done.figure("deleted"), "{context}");
+    done.figure("deleted") > 0
+}
+
+#[test]
+fn what_stays_is_what_rsync_leaves() {
+    if !has_rsync() {
+        return;
+    }
+    let root = Scratch::new();
+    let daemon = Daemon::start(root.path(), &[]);
+    each_case(CASES, |seed| compare(seed, &daemon, root.path()));
+}
+
+/// Source `s` with one file, and destination `d` with two others.
+fn two_trees(here: &Scratch) -> (PathBuf, PathBuf) {
+    let (source, copy) = (here.path().join("s"), here.path().join("d"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir_all(copy.join("old")).unwrap();
+    write_file(&source.join("new"), b"x");
+    write_file(&copy.join("old/f"), b"x");
+    write_file(&copy.join("old/g"), b"x");
+    (source, copy)
+}
+
+fn contents(source: &Path) -> String {
+    format!("{}/", source.display())
+}
+
+#[test]
+fn nothing_is_deleted_beyond_the_limit() {
+    let here = Scratch::new();
+    let (source, copy) = two_trees(&here);
+    let with = |limit: &str| {
+        run(cp().args(["--delete", "--max-delete", limit]).arg(contents(&source)).arg(&copy))
+    };
+    let refused = with("2");
+    assert_eq!(refused.code, Some(25), "{}", refused.err);
+    refused.fails(&["more than 2 entries would be deleted: nothing is deleted", "--max-delete"]);
+    assert!(copy.join("old/f").exists() && copy.join("new").exists());
+    let done = with("3").expect(0);
+    assert_eq!(done.figure("deleted"), 3);
+    assert!(!copy.join("old").exists());
+}
+
+#[test]
+fn nothing_is_deleted_after_a_failure() {
+    let here = Scratch::new();
+    let (source, copy) = two_trees(&here);
+    // A directory is in the way of a file.
+    fs::create_dir(copy.join("new")).unwrap();
+    let mut command = cp();
+    let refused = run(command.arg("--delete").arg(contents(&source)).arg(&copy)).expect(23);
+    refused.fails(&["nothing is deleted at the destination, as entries failed", "--ignore-errors"]);
+    assert!(copy.join("old/f").exists());
+    let mut command = cp();
+    command.args(["--delete", "--ignore-errors"]).arg(contents(&source)).arg(&copy);
+    run(&mut command).expect(23);
+    assert!(!copy.join("old").exists() && copy.join("new").is_dir());
+}
+
+#[test]
+fn empty_source_deletes_nothing_unless_told() {
+    let here = Scratch::new();
+    let (source, copy) = two_trees(&here);
+    fs::remove_file(source.join("new")).unwrap();
+    let mut command = cp();
+    let refused = run(command.arg("--delete").arg(contents(&source)).arg(&copy)).expect(23);
+    refused.fails(&["the source is empty", "--allow-empty-source"]);
+    assert!(copy.join("old/f").exists());
+    let mut command = cp();
+    command.args(["--delete", "--allow-empty-source"]).arg(contents(&source)).arg(&copy);
+    assert_eq!(run(&mut command).expect(0).figure("deleted"), 3);
+    assert_eq!(fs::read_dir(&copy).unwrap().count(), 0);
+}
+
+#[test]
+fn root_of_the_host_is_refused() {
+    let here = Scratch::new();
+    let (source, _) = two_trees(&here);
+    let done = run(cp().args(["--delete", "-n"]).arg(contents(&source)).arg("/"));
+    assert_eq!(done.code, Some(1), "{}", done.out);
+    done.expect(1).says(&["--delete into / would delete the system"]);
+    let idle = run(cp().args(["--max-delete", "3"]).arg(contents(&source)).arg("/tmp/none"));
+    idle.expect(1).says(&["--max-delete has no effect without --delete"]);
+}
+
+#[test]
+fn directories_keep_modes_and_times_and_mounts_stay() {
+    let here = Scratch::new();
+    let (source, copy) = two_trees(&here);
+    fs::create_dir(source.join("dir")).unwrap();
+    let mut touch = Command::new("touch");
+    assert!(touch.args(["-d", "@1000000000"]).arg(source.join("dir")).status().unwrap().success());
+    set_mode(&source.join("dir"), 0o555);
+    fs::create_dir(copy.join("dir")).unwrap();
+    write_file(&copy.join("dir/extra"), b"x");
+    let mounted = is_root().then(|| {
+        fs::create_dir(copy.join("old/mount")).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "none"]).arg(copy.join("old/mount"));
+        mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    });
+    let done = run(cp().arg("--delete").arg(contents(&source)).arg(&copy));
+    let is_mounted = mounted == Some(true);
+    if is_mounted {
+        let mut umount = Command::new("umount");
+        assert!(umount.arg(copy.join("old/mount")).status().unwrap().success());
+        done.fails(&["cannot delete", "old/mount", "a file system is mounted there"]);
+    }
+    assert_eq!(done.code, Some(if is_mounted { 23 } else { 0 }), "{}", done.out);
+    assert!(!copy.join("dir/extra").exists() && !copy.join("old/f").exists());
+    let found = snapshot(&copy).into_iter().find(|(path, ..)| path.ends_with("dir")).unwrap();
+    assert_eq!(found.1 & 0o777, 0o555);
+    let modified = fs::metadata(copy.join("dir")).unwrap().modified().unwrap();
+    let seconds = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert_eq!(seconds, 1_000_000_000);
+}

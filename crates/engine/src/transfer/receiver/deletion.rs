@@ -1,0 +1,344 @@
+//! Deletion of extraneous entries of the destination, once everything else is done.
+
+use super::folded_names::ignores_case;
+use super::registry::FileRegistry;
+use super::source_names::SourceNames;
+use crate::base::error::failure;
+use crate::base::event::Outcome;
+use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
+use crate::base::part_names::is_part_name;
+use crate::stats::counters::read;
+use crate::transfer::dir_filters::DirFilters;
+use bankfull_proto::filter::FilterScope;
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_ENTRIES_PER_BATCH, MAX_PATH_BYTES};
+use bankfull_proto::wire::control::{Cause, DeleteRules, Failure, Message, PathBytes};
+use bankfull_sys::{Dir, FileKind};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Entries that are read from a directory at a time. (chosen: as the walk lists)
+const LISTED_ENTRIES: usize = 16 << 10;
+
+/// Deletes at the end of a transfer.
+pub(super) struct Deletion<'d, 'a> {
+    registry: &'d FileRegistry<'a>,
+    rules: DeleteRules,
+    names: SourceNames,
+    dry_run: bool,
+    /// Deleted entries that the sender does not know of yet.
+    batch: Vec<PathBytes>,
+    /// Number of entries that are to be deleted, counted until it exceeds this; then they are.
+    limit: Option<u64>,
+    counted: u64,
+}
+
+/// Directory of the destination that is cleaned.
+struct Cleaned<'c> {
+    dir: &'c Dir,
+    /// Path beneath the destination.
+    path: PathBuf,
+    filters: &'c DirFilters,
+    depth: usize,
+    /// True if the directory is deleted itself.
+    is_deleted: bool,
+}
+
+impl<'d, 'a> Deletion<'d, 'a> {
+    pub(super) fn new(
+        registry: &'d FileRegistry<'a>,
+        (rules, names): (DeleteRules, SourceNames),
+        dry_run: bool,
+    ) -> Self {
+        let (batch, counted) = Default::default();
+        Self { registry, rules, names, dry_run, batch, limit: rules.max, counted }
+    }
+
+    /// Deletes what the source does not have, unless something speaks against it.
+    pub(super) fn run(mut self, filters: &FilterScope) {
+        if let Some(failure) = self.refusal() {
+            return self.registry.report_problem(self.registry.dirs.path(0), failure);
+        }
+        self.names.sort();
+        if let Some(limit) = self.limit {
+            self.clean_roots(filters);
+            if self.counted > limit {
+                let text = format!(
+                    "more than {limit} entries would be deleted: nothing is deleted; look at them \
+                     with --dry-run, or raise --max-delete"
+                );
+                let failure = Failure::new(Cause::DeleteLimit, text);
+                return self.registry.report_problem(self.registry.dirs.path(0), failure);
+            }
+            self.limit = None;
+        }
+        self.clean_roots(filters);
+        self.post();
+    }
+
+    /// Returns why nothing is deleted, if so.
+    fn refusal(&self) -> Option<Failure> {
+        let counts = &self.registry.stats.counts;
+        let failed = read(&counts.files_failed).saturating_sub(read(&counts.files_vanished));
+        let text = if failed > 0 && self.rules.ignore_errors != Some(true) {
+            "nothing is deleted at the destination, as entries failed: copy again once they can be \
+             read, or add --ignore-errors"
+        } else if self.names.is_empty() && self.rules.empty_source != Some(true) {
+            "nothing is deleted at the destination, as the source is empty: add \
+             --allow-empty-source to delete everything"
+        } else {
+            return None;
+        };
+        Some(Failure::new(Cause::Other, text))
+    }
+
+    fn clean_roots(&mut self, filters: &FilterScope) {
+        let above = DirFilters::new(filters.clone());
+        let Ok(base) = self.registry.dirs.open(0) else { return };
+        for root in self.names.roots() {
+            let name = OsStr::from_bytes(&root);
+            let opened = match root.is_empty() {
+                true => base.try_clone(),
+                false => base.open_child_dir(name),
+            };
+            let path = PathBuf::from(name);
+            match (opened, self.names.hash_of_root(&root)) {
+                (Ok(dir), hash) => self.clean_dir(&dir, (path, hash), (&above, name), 0),
+                // What a dry run would create.
+                (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {}
+                (Err(e), _) => self.report(path, &e),
+            }
+        }
+    }
+
+    /// Cleans a directory that the source has, and those beneath it.
+    fn clean_dir(
+        &mut self,
+        dir: &Dir,
+        (path, hash): (PathBuf, u64),
+        (outer, name): (&DirFilters, &OsStr),
+        depth: usize,
+    ) {
+        let entered = outer.enter(name, dir);
+        let filters = match entered {
+            Ok(filters) => filters,
+            Err(e) => {
+                let shown = self.shown(&path);
+                let text = format!("nothing is deleted in {}: {e}", shown.display());
+                return self.registry.report_problem(shown, Failure::new(Cause::Other, text));
+            }
+        };
+        let cleaned = Cleaned { dir, path, filters: &filters, depth, is_deleted: false };
+        let (mut extraneous, mut subdirs) = (Vec::new(), Vec::new());
+        let listed = self.list(&cleaned, |names, name, is_dir| {
+            let hash = names.hash(hash, name.as_bytes());
+            if !names.has(hash) {
+                extraneous.push((name, is_dir));
+            } else if is_dir && names.is_listed(hash) {
+                subdirs.push((name, hash));
+            }
+        });
+        if let Err(e) = listed {
+            return self.report(cleaned.path.clone(), &e);
+        }
+        if !extraneous.is_empty() && self.may_fold(&cleaned, &extraneous) {
+            extraneous.clear();
+        }
+        self.remove_all(&cleaned, extraneous);
+        for (name, hash) in subdirs {
+            if self.is_over() || depth >= MAX_DIRECTORY_DEPTH {
+                return;
+            }
+            let path = cleaned.path.join(&name);
+            match dir.open_child_dir(&name) {
+                Ok(child) => self.clean_dir(&child, (path, hash), (&filters, &name), depth + 1),
+                Err(e) => self.report(path, &e),
+            }
+        }
+    }
+
+    /// True, with a warning, if a name may be a different one at the source.
+    fn may_fold(&self, at: &Cleaned<'_>, names: &[(OsString, bool)]) -> bool {
+        if !at.dir.may_ignore_case() {
+            return false;
+        }
+        let is_foreign = |(name, _): &(OsString, bool)| !name.as_bytes().is_ascii();
+        let folds = names.iter().any(is_foreign) || ignores_case(at.dir).unwrap_or(true);
+        if folds {
+            let shown = self.shown(&at.path);
+            let text = format!(
+                "nothing is deleted in {}: its file system may take different names for the same",
+                shown.display()
+            );
+            self.registry.warn(shown, text);
+        }
+        folds
+    }
+
+    /// Removes entries of a directory, which keeps its mode and times.
+    fn remove_all(&mut self, at: &Cleaned<'_>, names: Vec<(OsString, bool)>) {
+        let before = match at.dir.stat_self() {
+            Ok(before) if !names.is_empty() => before,
+            _ => return,
+        };
+        let changes = !self.dry_run && self.limit.is_none();
+        let is_opened = changes && lacks_owner_access(&before);
+        if is_opened {
+            // On failure, the removal reports the reason.
+            let _ = at.dir.set_own_mode(before.mode | OWNER_ACCESS);
+        }
+        for (name, is_dir) in names {
+            if self.is_over() {
+                break;
+            }
+            self.remove(at, &name, is_dir);
+        }
+        if changes {
+            let restored = match is_opened {
+                true => at.dir.set_own_mode(before.mode),
+                false => Ok(()),
+            };
+            if let Err(e) = restored.and_then(|()| at.dir.set_own_mtime(before.mtime)) {
+                self.report(at.path.clone(), &e);
+            }
+        }
+    }
+
+    /// Removes an entry that the rules do not protect, with all that is in it.
+    ///
+    /// False if something of it stays.
+    fn remove(&mut self, at: &Cleaned<'_>, name: &OsStr, is_dir: bool) -> bool {
+        if at.filters.protects(name, is_dir, at.is_deleted) || is_received(at.dir, name) {
+            return false;
+        }
+        let path = at.path.join(name);
+        if is_dir && !self.empty(at, name, &path) {
+            return false;
+        }
+        if self.limit.is_none() && !self.dry_run {
+            let removed = if is_dir { at.dir.rmdir(name) } else { at.dir.unlink(name) };
+            match removed {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    self.report(path, &e);
+                    return false;
+                }
+                _ => {}
+            }
+        }
+        self.counted += 1;
+        if self.limit.is_none() {
+            self.record(&path);
+        }
+        true
+    }
+
+    /// Removes what is in a directory; false if something stays.
+    fn empty(&mut self, at: &Cleaned<'_>, name: &OsStr, path: &std::path::Path) -> bool {
+        let opened = match at.dir.open_child_dir(name) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !self.dry_run => {
+                let _ = at.dir.add_mode(name, OWNER_ACCESS);
+                at.dir.open_child_dir(name)
+            }
+            opened => opened,
+        };
+        let is_foreign = |dir: &Dir| match (dir.stat_self(), at.dir.stat_self()) {
+            (Ok(own), Ok(above)) => own.dev != above.dev,
+            _ => true,
+        };
+        let entered = opened.and_then(|dir| match at.filters.enter(name, &dir) {
+            _ if is_foreign(&dir) => Err(io::Error::other("a file system is mounted there")),
+            _ if at.depth >= MAX_DIRECTORY_DEPTH => Err(io::Error::other("nested too deep")),
+            Ok(filters) => Ok((dir, filters)),
+            Err(e) => Err(io::Error::other(e.to_string())),
+        });
+        let (dir, filters) = match entered {
+            Ok(entered) => entered,
+            Err(e) => {
+                self.report(path.to_owned(), &e);
+                return false;
+            }
+        };
+        let (path, depth) = (path.to_owned(), at.depth + 1);
+        let cleaned = Cleaned { dir: &dir, path, filters: &filters, depth, is_deleted: true };
+        let mut entries = Vec::new();
+        if let Err(e) = self.list(&cleaned, |_, name, is_dir| entries.push((name, is_dir))) {
+            self.report(cleaned.path.clone(), &e);
+            return false;
+        }
+        let mut is_empty = true;
+        for (name, is_dir) in entries {
+            if self.is_over() {
+                return false;
+            }
+            is_empty &= self.remove(&cleaned, &name, is_dir);
+        }
+        is_empty
+    }
+
+    /// Lists a directory.
+    fn list(
+        &self,
+        at: &Cleaned<'_>,
+        mut each: impl FnMut(&SourceNames, OsString, bool),
+    ) -> io::Result<()> {
+        let mut entries = at.dir.read_entries()?;
+        loop {
+            let chunk = entries.next_chunk(LISTED_ENTRIES)?;
+            let is_last = chunk.len() < LISTED_ENTRIES;
+            for entry in chunk {
+                let kind = match entry.kind {
+                    Some(kind) => kind,
+                    None => at.dir.stat(&entry.name)?.kind,
+                };
+                each(&self.names, entry.name, kind == FileKind::Dir);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// True if nothing further is to be done: after a stop, and beyond the limit.
+    fn is_over(&self) -> bool {
+        let is_beyond = self.limit.is_some_and(|limit| self.counted > limit);
+        is_beyond || self.registry.session.is_stopped()
+    }
+
+    fn shown(&self, path: &std::path::Path) -> PathBuf {
+        let base = self.registry.dirs.path(0);
+        if path.as_os_str().is_empty() { base } else { base.join(path) }
+    }
+
+    /// Records a deleted entry, and tells the sender of many at a time.
+    fn record(&mut self, path: &std::path::Path) {
+        let outcome = if self.dry_run { Outcome::WouldDelete } else { Outcome::Deleted };
+        let shown = self.shown(path);
+        let mut bytes = shown.clone().into_os_string().into_vec();
+        bytes.truncate(MAX_PATH_BYTES);
+        self.registry.stats.file_completed(shown, outcome, 0, None);
+        self.batch.push(PathBytes(bytes));
+        // Half a frame of paths of usual length.
+        if self.batch.len() >= MAX_ENTRIES_PER_BATCH / 8 {
+            self.post();
+        }
+    }
+
+    fn post(&mut self) {
+        if !self.batch.is_empty() {
+            self.registry.outbox.post(&Message::Deleted(std::mem::take(&mut self.batch)));
+        }
+    }
+
+    fn report(&self, path: PathBuf, error: &io::Error) {
+        let shown = self.shown(&path);
+        let failure = failure(format!("cannot delete {}", shown.display()), error);
+        self.registry.report_problem(shown, failure);
+    }
+}
+
+/// True for a part file that another session holds.
+fn is_received(dir: &Dir, name: &OsStr) -> bool {
+    let part = is_part_name(name.as_bytes()).then(|| dir.open_file(name));
+    part.is_some_and(|file| file.is_ok_and(|file| !bankfull_sys::try_lock(&file).unwrap_or(true)))
+}

@@ -1,0 +1,186 @@
+//! Names that the source has, so that others can be deleted: eight bytes for each.
+//!
+//! A hash with a random key stands for each path. Two paths of one hash leave an entry that could
+//! be deleted, never the reverse.
+
+use crate::base::error::Error;
+use bankfull_proto::limits::MAX_KEPT_NAMES;
+use bankfull_proto::wire::WireError;
+use bankfull_proto::wire::control::{Entry, EntryKind, LeftOut};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+/// Hash of the destination itself.
+const BASE: u64 = 0;
+
+/// Names that the source has.
+#[derive(Debug)]
+pub(super) struct SourceNames {
+    key: RandomState,
+    /// Hashes of all paths.
+    present: Vec<u64>,
+    /// Hashes of the directories that the sender lists.
+    listed: Vec<u64>,
+    /// Hashes of directories that it does not list, after all.
+    unlisted: Vec<u64>,
+    /// Directories that are not completed, by number.
+    dirs: HashMap<u64, u64>,
+    /// Names of the sources that are directories; empty: their contents.
+    roots: Vec<Vec<u8>>,
+    /// Number of entries in these.
+    entries: u64,
+}
+
+impl SourceNames {
+    pub(super) fn new() -> Self {
+        Self {
+            key: RandomState::new(),
+            present: Vec::new(),
+            listed: Vec::new(),
+            unlisted: Vec::new(),
+            dirs: HashMap::from([(0, BASE)]),
+            roots: Vec::new(),
+            entries: 0,
+        }
+    }
+
+    /// Returns the hash of a name in a directory.
+    pub(super) fn hash(&self, dir: u64, name: &[u8]) -> u64 {
+        self.key.hash_one((dir, name))
+    }
+
+    /// Records an announced entry.
+    ///
+    /// # Errors
+    /// Too many names.
+    pub(super) fn record(&mut self, entry: &Entry) -> Result<(), Error> {
+        let Some(&parent) = self.dirs.get(&entry.parent) else { return Ok(()) };
+        let is_dir = entry.kind == EntryKind::Dir;
+        let hash = match entry.name.as_slice() {
+            b"" => BASE,
+            name => self.add(parent, name)?,
+        };
+        if is_dir {
+            self.dirs.insert(entry.id, hash);
+            self.listed.push(hash);
+        }
+        match entry.parent {
+            0 if is_dir => self.roots.push(entry.name.clone()),
+            0 => {}
+            _ => self.entries += 1,
+        }
+        Ok(())
+    }
+
+    /// Records names that are not announced, and directories that are not listed.
+    ///
+    /// # Errors
+    /// Too many names; a directory that does not exist.
+    pub(super) fn leave_out(&mut self, names: &[LeftOut]) -> Result<(), Error> {
+        for left_out in names {
+            let dir = self.dirs.get(&left_out.dir).copied();
+            let dir = dir.ok_or(WireError::BadFileId(left_out.dir))?;
+            match left_out.name.as_slice() {
+                b"" => self.unlisted.push(dir),
+                name => {
+                    self.add(dir, name)?;
+                    self.entries += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, dir: u64, name: &[u8]) -> Result<u64, Error> {
+        if self.present.len() + self.unlisted.len() >= MAX_KEPT_NAMES {
+            let what = "the number of entries beside --delete";
+            return Err(WireError::OverLimit { what, max: MAX_KEPT_NAMES }.into());
+        }
+        let hash = self.hash(dir, name);
+        self.present.push(hash);
+        Ok(hash)
+    }
+
+    /// Forgets the number of a completed directory.
+    pub(super) fn complete(&mut self, id: u64) {
+        self.dirs.remove(&id);
+    }
+
+    /// Prepares for questions.
+    pub(super) fn sort(&mut self) {
+        [&mut self.present, &mut self.listed, &mut self.unlisted]
+            .into_iter()
+            .for_each(|hashes| hashes.sort_unstable());
+    }
+
+    /// True if the source has a path of this hash.
+    pub(super) fn has(&self, hash: u64) -> bool {
+        self.present.binary_search(&hash).is_ok()
+    }
+
+    /// True if the source has a directory of this hash that was listed.
+    pub(super) fn is_listed(&self, hash: u64) -> bool {
+        self.listed.binary_search(&hash).is_ok() && self.unlisted.binary_search(&hash).is_err()
+    }
+
+    /// True if the sources have no entries.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Returns the names of the sources whose directories may be cleaned.
+    pub(super) fn roots(&self) -> Vec<Vec<u8>> {
+        let may_clean = |root: &&Vec<u8>| self.is_listed(self.hash_of_root(root));
+        self.roots.iter().filter(may_clean).cloned().collect()
+    }
+
+    /// Returns the hash of a source.
+    pub(super) fn hash_of_root(&self, name: &[u8]) -> u64 {
+        if name.is_empty() { BASE } else { self.hash(BASE, name) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: u64, parent: u64, name: &str, kind: EntryKind) -> Entry {
+        Entry {
+            id,
+            parent,
+            name: name.into(),
+            kind,
+            mode: 0,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            size: 0,
+            version: 0,
+            uid: 0,
+            gid: 0,
+            block_bytes: 0,
+            sparse: false,
+            target: Vec::new(),
+            extra: None,
+        }
+    }
+
+    #[test]
+    fn names_are_known_by_their_paths() {
+        let mut names = SourceNames::new();
+        names.record(&entry(1, 0, "", EntryKind::Dir)).unwrap();
+        assert!(names.is_empty());
+        names.record(&entry(2, 1, "d", EntryKind::Dir)).unwrap();
+        names.record(&entry(3, 2, "f", EntryKind::File)).unwrap();
+        names.record(&entry(4, 1, "e", EntryKind::Dir)).unwrap();
+        let left_out = |dir, name: &str| LeftOut { dir, name: name.into() };
+        names.leave_out(&[left_out(2, "pipe"), left_out(4, "")]).unwrap();
+        names.complete(2);
+        assert!(names.leave_out(&[left_out(2, "late")]).is_err());
+        names.sort();
+        let (d, e) = (names.hash(BASE, b"d"), names.hash(BASE, b"e"));
+        assert!(names.has(names.hash(d, b"f")) && names.has(names.hash(d, b"pipe")));
+        assert!(!names.has(names.hash(e, b"f")) && !names.has(names.hash(BASE, b"f")));
+        assert!(names.is_listed(d) && !names.is_listed(e) && !names.is_empty());
+        assert_eq!(names.roots(), [b""]);
+    }
+}
