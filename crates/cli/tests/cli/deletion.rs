@@ -79,7 +79,8 @@ fn compare(seed: u64, daemon: &Daemon, root: &Path) -> bool {
         grow(&top, &mut rng, 30);
         write_file(&copy.join("beside"), b"x");
     }
-    let mut flags = vec!["--delete".to_owned()];
+    // Rsync compares times to the second: content decides.
+    let mut flags = vec!["--delete".to_owned(), "-c".to_owned()];
     for _ in 0..rng.below(4) {
         flags.push(format!("--filter={}", pick(&mut rng, &RULES)));
     }

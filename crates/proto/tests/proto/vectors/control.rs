@@ -108,6 +108,11 @@ fn handshake() -> Vec<Vector> {
             metadata::open(),
         ),
         message(
+            "open-delete",
+            "Open: push that deletes at most ten entries, and excluded ones, too.",
+            metadata::open_delete(),
+        ),
+        message(
             "open-walk",
             "Open: pull that follows symlinks to directories, of files of 1 to 4096 bytes, three \
              levels deep.",
@@ -374,6 +379,12 @@ fn announcements() -> Vec<Vector> {
             "Entries: a file with two names and attributes (7), its second name (8), a device (9).",
             metadata::entries(file(7, 1, b"first")),
         ),
+        message(
+            "left-out",
+            "LeftOut: a name in the directory 2, and the directory 7, which is not listed.",
+            metadata::left_out(),
+        ),
+        message("deleted", "Deleted: a file and its directory.", metadata::deleted()),
         message(
             "accounts",
             "Accounts: two users, one of them required, a group.",
