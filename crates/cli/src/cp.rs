@@ -148,6 +148,9 @@ fn transfer(
         .filters(Filters::parse(&flags.filters.rules)?)
         .metadata(flags.metadata.metadata()?)
         .delete(flags.delete.delete())
+        .backup(flags.earlier.backup())
+        .link_dest(&flags.earlier.link_dest)
+        .remove_source_files(flags.earlier.remove_source_files)
         .selection(&flags.selection.selection())
         .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
@@ -187,6 +190,10 @@ fn refuse_unused_flags<'l>(
     }
     if let Some(flag) = flags.delete.first_idle() {
         let text = format!("{flag} has no effect without --delete: leave it out");
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    if flags.earlier.has_idle_suffix() {
+        let text = "--suffix has no effect without --backup: leave it out";
         return Err(Error::new(ErrorKind::Usage, text));
     }
     if flags.buffer.is_some() && flags.tune == TuneHow::Sobas {

@@ -40,6 +40,7 @@ pub use bankfull_sys::{RetryingAllocator, exit_now, use_few_arenas};
 
 pub use api::agent::{run_agent, run_agent_over};
 pub use api::delete::Delete;
+pub use api::earlier::Backup;
 pub use api::filters::{FilterRule, Filters};
 pub use api::gather::layout::Layout;
 pub use api::gather::rounds::{Round, Rounds};

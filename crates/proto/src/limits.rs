@@ -102,6 +102,9 @@ pub const MAX_OWNER_NAMES: usize = 1024;
 /// Maximum number of accounts in a transfer. (chosen: more than a large institution has)
 pub const MAX_ACCOUNTS: usize = 1 << 17;
 
+/// Maximum number of directories of earlier copies. (rsync's MAX_BASIS_DIRS)
+pub const MAX_LINK_DESTS: usize = 20;
+
 /// Maximum number of names at the source beside a deletion of others.
 ///
 /// (chosen: 256 MiB at 8 bytes each)

@@ -1,6 +1,7 @@
 //! Flags of `bankfull cp`.
 
 use super::delete::DeleteFlags;
+use super::earlier::EarlierFlags;
 use super::filters::FilterFlags;
 use super::metadata::MetadataFlags;
 use super::selection::{ComparisonFlags, SelectionFlags};
@@ -168,6 +169,10 @@ pub(crate) struct CpFlags {
     /// Deletion flags.
     #[command(flatten)]
     pub(crate) delete: DeleteFlags,
+
+    /// Flags for earlier versions.
+    #[command(flatten)]
+    pub(crate) earlier: EarlierFlags,
 
     /// Metadata flags.
     #[command(flatten)]

@@ -6,6 +6,7 @@
 
 mod cp;
 mod delete;
+mod earlier;
 mod filters;
 mod gather;
 mod metadata;

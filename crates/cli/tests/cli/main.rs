@@ -12,6 +12,7 @@
 )]
 
 mod deletion;
+mod earlier;
 mod faults;
 mod gather;
 mod generated;

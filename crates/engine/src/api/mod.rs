@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod delete;
+pub(crate) mod earlier;
 pub(crate) mod filters;
 pub(crate) mod gather;
 mod limits;

@@ -1,6 +1,7 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
 use super::delete::{Delete, refuse_root};
+use super::earlier::Backup;
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
@@ -23,8 +24,9 @@ use crate::run::context::RunContext;
 use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::limits::MAX_STREAMS;
-use bankfull_proto::wire::control::{Direction, PathBytes};
+use bankfull_proto::limits::{MAX_LINK_DESTS, MAX_STREAMS};
+use bankfull_proto::wire::control::{self, Direction, PathBytes};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A copy between two locations. Build it, then [`run`](Self::run) it.
@@ -124,6 +126,32 @@ impl Transfer {
     #[must_use]
     pub fn delete(mut self, delete: Option<Delete>) -> Self {
         self.options.rules.delete = delete.map(Delete::rules);
+        self
+    }
+
+    /// Keeps earlier versions of what is replaced or deleted. Default: they are lost.
+    #[must_use]
+    pub fn backup(mut self, backup: Option<Backup>) -> Self {
+        self.options.rules.earlier.backup = backup.map(Backup::rules);
+        self
+    }
+
+    /// Makes unchanged files hard links to those in directories of earlier copies.
+    ///
+    /// The directories are relative to the destination, and on its file system.
+    #[must_use]
+    pub fn link_dest(mut self, dirs: &[PathBuf]) -> Self {
+        let dirs = dirs.iter().map(|dir| control::Bytes(path_bytes(dir).0)).collect::<Vec<_>>();
+        self.options.rules.earlier.link_dest = (!dirs.is_empty()).then_some(dirs);
+        self
+    }
+
+    /// Removes files and symlinks at the source once the destination has them.
+    ///
+    /// That happens at the end, and to those alone that have not changed since.
+    #[must_use]
+    pub fn remove_source_files(mut self, remove: bool) -> Self {
+        self.options.rules.removes_sources = remove;
         self
     }
 
@@ -378,6 +406,16 @@ impl Transfer {
             let text =
                 "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
+        }
+        if self.options.rules.removes_sources && self.options.rules.comparison.leaves_out() {
+            return usage(
+                "--remove-source-files would remove what --update, --existing or \
+                 --ignore-existing leaves out: leave out one of them",
+            );
+        }
+        let earlier = self.options.rules.earlier.link_dest.as_deref().unwrap_or_default();
+        if earlier.len() > MAX_LINK_DESTS {
+            return usage(&format!("more than {MAX_LINK_DESTS} directories for --link-dest"));
         }
         if self.options.rules.delete.is_some() {
             refuse_root(&self.options.destination)?;

@@ -3,6 +3,7 @@
 pub(crate) mod block_io;
 pub(crate) mod content;
 pub(crate) mod dir_table;
+pub(crate) mod earlier;
 pub(crate) mod links;
 pub(crate) mod path_root;
 pub(crate) mod root;

@@ -1,5 +1,6 @@
 //! Resolution of operands on their own host: finds the sources, opens the destination.
 
+use super::earlier::Earlier;
 use super::links::{self, Referent};
 use super::root::{PathRoot, refuse_reserved_names};
 use super::roots::{MetadataTarget, ReceiveTarget, SourceItem};
@@ -10,7 +11,7 @@ use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
 use bankfull_proto::wire::control::{
-    Cause, ComparisonRules, Failure, PathBytes, Source, WalkRules,
+    Cause, ComparisonRules, EarlierRules, Failure, PathBytes, Source, WalkRules,
 };
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
@@ -20,7 +21,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// Options for receiving a transfer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ReceiveOptions {
     pub(crate) fsync: crate::model::options::Fsync,
     /// Rules for what exists.
@@ -30,6 +31,8 @@ pub(crate) struct ReceiveOptions {
     pub(crate) parent_is_planned: bool,
     /// Rule for blocks that an earlier run left.
     pub(crate) resume_policy: ResumePolicy,
+    /// Rules for earlier versions.
+    pub(crate) earlier: EarlierRules,
 }
 
 impl PathRoot {
@@ -141,7 +144,7 @@ impl PathRoot {
         let (base, rename) = match (destinations, opened, parts.name.map(OsStr::from_bytes)) {
             (Destination::Directory, Ok(dir), _) => (Some(dir), None),
             (Destination::Directory, Err(_), Some(name)) => {
-                (self.make_destination(&parts, name, &shown, options)?, None)
+                (self.make_destination(&parts, name, &shown, &options)?, None)
             }
             (Destination::File, _, Some(name)) => {
                 (Some(self.parent_of(&parts, &shown)?), Some(name.to_owned()))
@@ -162,6 +165,7 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
+        let earlier = Earlier::open(self, &path, base.as_deref(), &options.earlier)?;
         let ReceiveOptions { fsync, comparison, dry_run, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,
@@ -176,6 +180,7 @@ impl PathRoot {
             filters: FilterScope::default(),
             metadata: MetadataTarget::default(),
             delete: None,
+            earlier,
             walk: WalkRules::default(),
             merge_handle: None,
         };
@@ -226,7 +231,7 @@ impl PathRoot {
         parts: &SplitPath<'_>,
         name: &OsStr,
         shown: &Path,
-        options: ReceiveOptions,
+        options: &ReceiveOptions,
     ) -> Result<Option<Dir>, Error> {
         if options.dry_run && options.parent_is_planned {
             return Ok(None);

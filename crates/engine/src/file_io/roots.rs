@@ -1,5 +1,6 @@
 //! Roots of a transfer: what a sender walks, and where a receiver writes.
 
+use super::earlier::Earlier;
 use super::links::Referent;
 use super::root::PathRoot;
 use crate::model::merge_conflicts::MergeHandle;
@@ -40,6 +41,7 @@ pub(crate) struct ReceiveTarget {
     pub(crate) metadata: MetadataTarget,
     /// Rules for deleting what the source does not have.
     pub(crate) delete: Option<DeleteRules>,
+    pub(crate) earlier: Earlier,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
 }
@@ -60,6 +62,8 @@ pub(crate) struct SendRules {
     pub(crate) dry_run: bool,
     pub(crate) filters: FilterScope,
     pub(crate) walk: WalkRules,
+    /// Files are removed once the receiver has them.
+    pub(crate) removes_sources: bool,
     pub(crate) metadata: Metadata,
     /// Rules of a receiver that deletes.
     pub(crate) delete: Option<DeleteRules>,
@@ -76,6 +80,7 @@ impl SendRules {
             dry_run: options.dry_run,
             filters: options.rules.filters.clone(),
             walk: options.rules.walk.clone(),
+            removes_sources: options.rules.removes_sources,
             metadata: options.rules.metadata.clone(),
             delete: options.rules.delete,
             root: PathRoot::Host,

@@ -11,7 +11,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, WalkRules};
+use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, EarlierRules, WalkRules};
 use std::time::Duration;
 
 /// Message for a deletion in the root of a host.
@@ -54,6 +54,9 @@ pub(crate) struct CopyRules {
     pub(crate) metadata: Metadata,
     /// Rules for deleting what the source does not have.
     pub(crate) delete: Option<DeleteRules>,
+    pub(crate) earlier: EarlierRules,
+    /// Files are removed at the source once the destination has them.
+    pub(crate) removes_sources: bool,
 }
 
 impl CopyRules {

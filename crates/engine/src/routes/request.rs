@@ -22,6 +22,7 @@ pub(super) fn send_rules(open: &Open, root: &PathRoot) -> Result<SendRules, Erro
         dry_run: open.dry_run,
         filters: requested_filters(open)?,
         walk: open.walk.clone().unwrap_or_default(),
+        removes_sources: open.remove_sources == Some(true),
         metadata: kept(open),
         delete: open.delete,
         root: root.clone(),
@@ -41,6 +42,7 @@ pub(super) fn receive_options(open: &Open) -> ReceiveOptions {
             by_content: open.checksum,
             ..open.comparison.unwrap_or_default()
         },
+        earlier: open.earlier.clone().unwrap_or_default(),
         dry_run: open.dry_run,
         parent_is_planned: false,
         resume_policy: match open.trust_journal {

@@ -312,6 +312,10 @@ impl SessionManager {
         let is_push = open.direction == Direction::Push;
         let entry_quota = is_push.then(|| self.policy.buffer_pool.entry_quota());
         let (opened, task) = match open.direction {
+            Direction::Pull if self.policy.read_only && open.remove_sources == Some(true) => {
+                let text = "this server is read-only: its files cannot be removed";
+                return Err(Failure::new(Cause::ReadOnly, text).into());
+            }
             Direction::Pull => {
                 let rules = send_rules(&open, &self.root)?;
                 let items = self.root.resolve_sources(&open.paths, &rules.walk)?;

@@ -232,6 +232,9 @@ impl SessionRunner<'_> {
             self.session.target.wake_spawners();
             result
         });
+        if result.is_ok() {
+            sender.remove_sources(self.stats);
+        }
         // After the streams have added their times.
         result.map(|receiver| SideSummaries { sender: self.stats.report(), receiver })
     }

@@ -48,7 +48,8 @@ impl Vector {
 
 /// Returns all vectors, in the order of the specification.
 pub(crate) fn all() -> Vec<Vector> {
-    [control::vectors(), data::vectors(), disk::vectors()].into_iter().flatten().collect()
+    let all = [control::vectors(), metadata::vectors(), data::vectors(), disk::vectors()];
+    all.into_iter().flatten().collect()
 }
 
 fn dir() -> PathBuf {

@@ -352,6 +352,7 @@ impl Gather {
         let options = ReceiveOptions {
             fsync: self.template.options.rules.fsync,
             comparison: self.template.options.rules.comparison,
+            earlier: self.template.options.rules.earlier.clone(),
             dry_run: self.template.options.dry_run,
             parent_is_planned: false,
             resume_policy: self.template.options.rules.resume_policy(),

@@ -48,6 +48,7 @@ impl Request<'_> {
             .filter(|rules| !rules.is_empty());
         if self.direction == Direction::Pull {
             open.walk = options.rules.walk.to_wire();
+            open.remove_sources = options.rules.removes_sources.then_some(true);
         }
         open.delete = options.rules.delete;
         if self.direction == Direction::Pull || open.delete.is_some() {
@@ -55,6 +56,7 @@ impl Request<'_> {
             open.filters = (!options.rules.filters.is_empty()).then(|| rules.collect());
         }
         if self.direction == Direction::Push {
+            open.earlier = options.rules.earlier.to_wire();
             open.comparison = options.rules.comparison.to_wire();
             open.cached_path = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
@@ -76,6 +78,7 @@ pub(super) fn receive_target(
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
         comparison: options.rules.comparison,
+        earlier: options.rules.earlier.clone(),
         dry_run: options.dry_run,
         parent_is_planned: context.parent_is_planned,
         resume_policy: options.rules.resume_policy(),

@@ -46,6 +46,7 @@ pub(crate) fn run(
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
         comparison: options.rules.comparison,
+        earlier: options.rules.earlier.clone(),
         dry_run: options.dry_run,
         parent_is_planned: false,
         resume_policy: ResumePolicy::SameHost,
@@ -173,7 +174,10 @@ impl LocalCopy<'_> {
                 receiver.finish();
             }
             let result = match result {
-                Ok(sender) => Ok(SideSummaries { sender, receiver: self.runner.stats.report() }),
+                Ok(report) => {
+                    sender.remove_sources(self.runner.stats);
+                    Ok(SideSummaries { sender: report, receiver: self.runner.stats.report() })
+                }
                 Err(error) => {
                     self.session.fail(error);
                     Err(self.session.take_error().unwrap_or_else(Error::interrupted))

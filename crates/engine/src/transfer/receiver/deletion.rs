@@ -7,6 +7,7 @@ use crate::base::error::failure;
 use crate::base::event::Outcome;
 use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::part_names::is_part_name;
+use crate::file_io::earlier::Backup;
 use crate::stats::counters::read;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::filter::FilterScope;
@@ -209,7 +210,12 @@ impl<'d, 'a> Deletion<'d, 'a> {
     ///
     /// False if something of it stays.
     fn remove(&mut self, at: &Cleaned<'_>, name: &OsStr, is_dir: bool) -> bool {
-        if at.filters.protects(name, is_dir, at.is_deleted) || is_received(at.dir, name) {
+        let backup = self.registry.dirs.earlier.backup.as_ref();
+        let is_backup = backup.is_some_and(|backup| backup.holds(at.dir, name));
+        if at.filters.protects(name, is_dir, at.is_deleted)
+            || is_backup
+            || is_received(at.dir, name)
+        {
             return false;
         }
         let path = at.path.join(name);
@@ -217,7 +223,11 @@ impl<'d, 'a> Deletion<'d, 'a> {
             return false;
         }
         if self.limit.is_none() && !self.dry_run {
-            let removed = if is_dir { at.dir.rmdir(name) } else { at.dir.unlink(name) };
+            let kept = backup.map_or(Ok(()), |backup| backup.keep(at.dir, name, &at.path));
+            let removed = kept.and_then(|()| match is_dir {
+                true => at.dir.rmdir(name),
+                false => at.dir.unlink(name),
+            });
             match removed {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     self.report(path, &e);
@@ -230,7 +240,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
         if self.limit.is_none() {
             self.record(&path);
         }
-        true
+        // A backup beside it keeps the directory.
+        is_dir || backup.is_none_or(Backup::is_apart)
     }
 
     /// Removes what is in a directory; false if something stays.

@@ -7,6 +7,7 @@ use crate::base::error::failure;
 use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
+use crate::file_io::earlier::Earlier;
 use crate::file_io::roots::ReceiveTarget;
 use crate::model::merge_conflicts::SetMetadata;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
@@ -32,6 +33,8 @@ pub(crate) struct DestinationDirs {
     /// Device and inode of a daemon's root, which keeps its mode and time.
     served_root: Option<(u64, u64)>,
     pub(crate) metadata: Arc<MetadataWriter>,
+    /// Earlier versions.
+    pub(crate) earlier: Earlier,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +54,7 @@ struct AnnouncedDirs {
 
 impl DestinationDirs {
     /// Returns the table with the destination directory alone.
-    pub(crate) fn new(target: &ReceiveTarget) -> Self {
+    pub(crate) fn new(target: &mut ReceiveTarget) -> Self {
         let (table, shown) = (DirTable::default(), target.shown.clone());
         match &target.base {
             Some(base) => table.insert_root(0, Arc::clone(base), shown),
@@ -70,6 +73,7 @@ impl DestinationDirs {
             dry_run: target.dry_run,
             served_root: target.served_root,
             metadata: Arc::new(MetadataWriter::new(&target.metadata)),
+            earlier: std::mem::take(&mut target.earlier),
         }
     }
 
@@ -91,6 +95,26 @@ impl DestinationDirs {
     /// Returns the path of an entry of a directory for messages.
     pub(crate) fn path_of(&self, dir: u64, name: &OsStr) -> PathBuf {
         self.table.path_of(dir, name)
+    }
+
+    /// Renames a draft to its entry's name, after a backup of the entry there.
+    pub(crate) fn put(
+        &self,
+        dir: &Dir,
+        draft: &OsStr,
+        name: &OsStr,
+        parent: u64,
+    ) -> io::Result<()> {
+        if let Some(backup) = &self.earlier.backup {
+            backup.keep(dir, name, &self.path_beneath(parent))?;
+        }
+        dir.rename(draft, name)
+    }
+
+    /// Returns the path of a directory beneath the destination.
+    pub(crate) fn path_beneath(&self, dir: u64) -> PathBuf {
+        let path = self.path(dir);
+        path.strip_prefix(self.path(0)).map_or_else(|_| path.clone(), Path::to_owned)
     }
 
     /// Returns an entry's name at the destination.

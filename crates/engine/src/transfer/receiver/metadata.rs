@@ -195,6 +195,15 @@ impl MetadataWriter {
         self.apply(Target::Entry(dir, name), entry, Some(earlier))
     }
 
+    /// True if an entry has all the metadata that is kept.
+    pub(crate) fn matches(&self, dir: &Dir, name: &OsStr, entry: &Entry) -> io::Result<bool> {
+        let target = Target::Entry(dir, name);
+        let now = target.stat()?;
+        Ok(self.wanted_owner(entry, &now) == (None, None)
+            && self.wanted_mode(entry, &now, Some(now.mode)) == now.mode
+            && self.xattr_changes(&target.xattrs()?, entry)?.is_empty())
+    }
+
     /// Sets owner and group if they are kept; true if the entry changed.
     fn set_owner(&self, target: Target<'_>, entry: &Entry, now: &Stat) -> io::Result<bool> {
         let (owner, group) = self.wanted_owner(entry, now);
@@ -276,10 +285,27 @@ impl MetadataWriter {
 
     /// Sets attributes and access control lists, and removes others; true if the entry changed.
     fn set_xattrs(&self, target: Target<'_>, entry: &Entry, now: &Stat) -> io::Result<bool> {
-        if !self.keeps(MetadataRules::XATTRS | MetadataRules::ACLS) {
-            return Ok(false);
-        }
         let attributes = target.xattrs()?;
+        let changes = self.xattr_changes(&attributes, entry)?;
+        if !changes.is_empty() && !self.is_superuser && now.mode & OWNER_WRITE == 0 {
+            // Attributes of users need write permission; the mode itself is set right after.
+            target.set_mode(now.mode | OWNER_WRITE)?;
+        }
+        for (name, value) in &changes {
+            self.change_xattr(&attributes, name, value.as_deref())?;
+        }
+        Ok(!changes.is_empty())
+    }
+
+    /// Returns the attributes to set, and those to remove.
+    fn xattr_changes(
+        &self,
+        attributes: &XattrTarget<'_>,
+        entry: &Entry,
+    ) -> io::Result<Vec<(OsString, Option<Vec<u8>>)>> {
+        if !self.keeps(MetadataRules::XATTRS | MetadataRules::ACLS) {
+            return Ok(Vec::new());
+        }
         let mut present = HashMap::new();
         for name in attributes.names()?.into_iter().filter(|name| self.is_replaced(name, entry)) {
             if let Some(value) = attributes.get(&name)? {
@@ -296,14 +322,7 @@ impl MetadataWriter {
             }
         }
         changes.extend(present.into_keys().map(|name| (name, None)));
-        if !changes.is_empty() && !self.is_superuser && now.mode & OWNER_WRITE == 0 {
-            // Attributes of users need write permission; the mode itself is set right after.
-            target.set_mode(now.mode | OWNER_WRITE)?;
-        }
-        for (name, value) in &changes {
-            self.change_xattr(&attributes, name, value.as_deref())?;
-        }
-        Ok(!changes.is_empty())
+        Ok(changes)
     }
 
     /// True if an attribute at the destination is replaced or removed.

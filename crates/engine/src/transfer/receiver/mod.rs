@@ -79,13 +79,13 @@ impl<'a> Receiver<'a> {
         session: Arc<Session>,
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
-        target: ReceiveTarget,
+        mut target: ReceiveTarget,
     ) -> (Self, mpsc::Receiver<HashJob>) {
-        let ReceiveTarget { fsync, comparison, dry_run, .. } = target;
+        let (fsync, comparison, dry_run) = (target.fsync, target.comparison, target.dry_run);
         let completion = Arc::<Completion>::default();
         let released = Arc::clone(&completion);
         session.on_stop(move || released.release());
-        let dirs = Arc::new(DestinationDirs::new(&target));
+        let dirs = Arc::new(DestinationDirs::new(&mut target));
         let base = target.base.clone();
         let placer = Placer::new(Arc::clone(&dirs), fsync, dry_run);
         let placer = Arc::new(placer);
@@ -129,9 +129,17 @@ impl<'a> Receiver<'a> {
         (receiver, queue)
     }
 
+    /// Tells both users what is missing of earlier copies.
+    fn warn_of_earlier(&self) {
+        for text in &self.registry.dirs.earlier.warnings {
+            self.registry.warn(PathBuf::new(), text.clone());
+        }
+    }
+
     /// Runs the control thread until the sender has finished; returns the sender's report.
     pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
         let mut guard = Guard::new(Role::Receiver);
+        self.warn_of_earlier();
         loop {
             let message = reader.next()?;
             guard.admit(&message)?;

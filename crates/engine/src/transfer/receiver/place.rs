@@ -103,7 +103,7 @@ impl Placer {
                     };
                     return Err(io::Error::other(text));
                 }
-                CommitStep::Rename => dir.rename(&names.part, name)?,
+                CommitStep::Rename => self.dirs.put(dir, &names.part, name, entry.parent)?,
                 CommitStep::FlushDirectory if flushes => dir.sync()?,
                 // A small file has none. Another session may have removed it already.
                 CommitStep::RemoveJournal if entry.block_bytes != 0 => remove_journal(dir, names)?,
@@ -159,7 +159,7 @@ impl Placer {
         let draft = names.part;
         create_replacing(dir, &draft, || dir.symlink(target, &draft)).map_err(failed)?;
         self.dirs.metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
-        dir.rename(&draft, name).map_err(failed)?;
+        self.dirs.put(dir, &draft, name, entry.parent).map_err(failed)?;
         Ok(true)
     }
 
@@ -207,7 +207,7 @@ impl Placer {
             made => made.map_err(failed)?,
         }
         metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
-        dir.rename(&draft, name).map_err(failed)?;
+        self.dirs.put(dir, &draft, name, entry.parent).map_err(failed)?;
         Ok(Some(true))
     }
 

@@ -369,6 +369,13 @@ impl WantDecider<'_> {
     }
 
     fn plan_file(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
+        let plan = self.plan_by_existing(incoming)?;
+        let is_linked = plan == Plan::Receive
+            && self.registry.link_earlier(incoming, &self.selection.comparison)?;
+        Ok(if is_linked { Plan::Skip } else { plan })
+    }
+
+    fn plan_by_existing(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
         let entry = &incoming.entry;
         let Some(dir) = self.registry.dirs.parent_of(entry)? else { return Ok(Plan::Receive) };
         if self.registry.dirs.is_parent_created(entry) {

@@ -319,7 +319,7 @@ fn special_of(stat: &Stat) -> Option<Special> {
 /// Returns a hash that changes when the file is written, replaced or moved.
 ///
 /// The hash covers the change time, which programs cannot set back, unlike the modification time.
-fn version_of(stat: &Stat) -> u64 {
+pub(super) fn version_of(stat: &Stat) -> u64 {
     let mut bytes = [0; 28];
     bytes[..8].copy_from_slice(&stat.ctime.secs.to_be_bytes());
     bytes[8..12].copy_from_slice(&stat.ctime.nanos.to_be_bytes());

@@ -6,6 +6,7 @@ mod announce;
 pub(crate) mod files;
 mod found;
 pub(crate) mod metadata;
+mod removal;
 mod stream_thread;
 mod walk;
 mod work_queue;
@@ -32,9 +33,10 @@ use bankfull_proto::wire::control::{
     Problem, SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use removal::Removal;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use work_queue::WorkQueue;
@@ -58,6 +60,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) queue: WorkQueue<'a>,
     guard: Mutex<Guard>,
     rules: SendRules,
+    removal: Removal,
 }
 
 impl<'a> Sender<'a> {
@@ -77,6 +80,19 @@ impl<'a> Sender<'a> {
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
             rules,
+            removal: Removal::default(),
+        }
+    }
+
+    /// Removes source files that the receiver has, if the user asked for that.
+    pub(crate) fn remove_sources(&self, stats: &SessionStats<'_>) {
+        self.removal.run(&self.rules.root, stats);
+    }
+
+    /// Records a file for its removal, unless its content is elsewhere.
+    fn remove_later(&self, file: &SourceFile, path: &Path) {
+        if self.rules.removes_sources && !self.rules.dry_run && file.linked.is_none() {
+            self.removal.add(path.to_owned(), file.entry.version);
         }
     }
 
@@ -261,7 +277,13 @@ impl<'a> Sender<'a> {
                 let text = format!("{} was refused by the peer", path.display());
                 self.stats.file_failed(path, &Failure::new(Cause::Other, text));
             }
-            (Verdict::Skip, _) if is_file => self.stats.file_skipped(path, file.entry.size),
+            (Verdict::Skip, _) if is_file => {
+                self.remove_later(file, &path);
+                self.stats.file_skipped(path, file.entry.size);
+            }
+            (Verdict::Skip, _) if file.entry.kind == EntryKind::Symlink => {
+                self.remove_later(file, &path);
+            }
             (Verdict::WouldSend, _) => {
                 self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             }
@@ -328,6 +350,7 @@ impl<'a> Sender<'a> {
         let path = file.as_ref().map(|file| self.files.path(file));
         self.queue.with_ledger(|ledger| ledger.on_finished(id))?;
         let (Some(file), Some(path)) = (file, path) else { return Ok(()) };
+        self.remove_later(&file, &path);
         if file.entry.kind == EntryKind::File {
             if file.entry.block_bytes == 0 {
                 add(&self.stats.counts.bytes_moved, file.entry.size);
@@ -408,6 +431,7 @@ impl<'a> Sender<'a> {
             NextStep::Completed => {
                 self.forget(id);
                 self.outbox.post(&Message::Unchanged(vec![id]));
+                self.remove_later(file, &path);
                 self.stats.file_skipped(path, file.entry.size);
                 self.queue.notify_completion();
             }

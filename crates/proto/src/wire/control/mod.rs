@@ -6,6 +6,7 @@
 
 mod bytes;
 mod deletion;
+mod earlier;
 mod entries;
 mod feedback;
 mod greeting;
@@ -25,6 +26,7 @@ pub use super::bounds::{check_congestion, check_name};
 pub use super::failure::{Cause, Failure};
 pub use bytes::{Bytes, PathBytes};
 pub use deletion::{DeleteRules, LeftOut};
+pub use earlier::{BackupRules, EarlierRules};
 pub use entries::{Entry, EntryKind, Problem, Totals};
 pub use feedback::{
     Credit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos, stage_times,

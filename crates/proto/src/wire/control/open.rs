@@ -2,6 +2,7 @@
 
 use super::bytes::{Bytes, PathBytes};
 use super::deletion::DeleteRules;
+use super::earlier::EarlierRules;
 use super::metadata::MetadataRules;
 use super::rules::{ComparisonRules, WalkRules};
 use crate::error::WireError;
@@ -132,6 +133,12 @@ pub struct Open {
     /// The receiver deletes what the source does not have; absent: nothing.
     #[n(26)]
     pub delete: Option<DeleteRules>,
+    /// Push: rules for earlier versions; absent: none.
+    #[n(27)]
+    pub earlier: Option<EarlierRules>,
+    /// Pull: the server removes files that the client has; absent: none.
+    #[n(28)]
+    pub remove_sources: Option<bool>,
 }
 
 /// Answer to [`Open`].
@@ -187,6 +194,7 @@ impl Open {
         let bytes = filters.iter().map(|rule| rule.0.len()).sum();
         at_most("all filter rules", bytes, MAX_FILTER_RULES_BYTES)?;
         self.metadata.map_or(Ok(()), MetadataRules::check)?;
+        self.earlier.as_ref().map_or(Ok(()), EarlierRules::check)?;
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         let method = self.io_method.as_deref().unwrap_or_default();
         at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;

@@ -1,7 +1,7 @@
 //! Vectors of the control channel: every message as a frame with its length prefix.
 
+use super::Vector;
 use super::notation::diagnostic;
-use super::{Vector, metadata};
 use crate::support::runs;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
@@ -28,7 +28,7 @@ fn body(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the vector of one message.
-fn message(name: &'static str, about: &str, message: Message) -> Vector {
+pub(super) fn message(name: &'static str, about: &str, message: Message) -> Vector {
     let bytes = control::encode(&message).unwrap();
     let about = format!("{about}\n{}", diagnostic(&bytes[PREFIX_BYTES..]));
     Vector::new(name, about, bytes, move |bytes| {
@@ -102,16 +102,6 @@ fn handshake() -> Vec<Vector> {
             open_trust_journal(),
         ),
         message("open-filters", "Open: pull with three filter rules.", open_filters()),
-        message(
-            "open-metadata",
-            "Open: push with owners and groups by number, devices, specials, hard links, attributes, ACLs.",
-            metadata::open(),
-        ),
-        message(
-            "open-delete",
-            "Open: push that deletes at most ten entries, and excluded ones, too.",
-            metadata::open_delete(),
-        ),
         message(
             "open-walk",
             "Open: pull that follows symlinks to directories, of files of 1 to 4096 bytes, three \
@@ -212,6 +202,8 @@ fn open_overrides() -> Message {
         filters: None,
         metadata: None,
         delete: None,
+        earlier: None,
+        remove_sources: None,
         walk: None,
         comparison: None,
     })
@@ -316,7 +308,7 @@ fn opened_credit() -> Message {
     Message::Opened(Opened { sources: vec![source], credit: Some(true), ..Opened::default() })
 }
 
-fn file(id: u64, parent: u64, name: &[u8]) -> Entry {
+pub(super) fn file(id: u64, parent: u64, name: &[u8]) -> Entry {
     Entry {
         id,
         parent,
@@ -374,22 +366,6 @@ fn announcements() -> Vec<Vector> {
     };
     vec![
         message("entries", about, Message::Entries(entries())),
-        message(
-            "entries-metadata",
-            "Entries: a file with two names and attributes (7), its second name (8), a device (9).",
-            metadata::entries(file(7, 1, b"first")),
-        ),
-        message(
-            "left-out",
-            "LeftOut: a name in the directory 2, and the directory 7, which is not listed.",
-            metadata::left_out(),
-        ),
-        message("deleted", "Deleted: a file and its directory.", metadata::deleted()),
-        message(
-            "accounts",
-            "Accounts: two users, one of them required, a group.",
-            metadata::accounts(),
-        ),
         message("entries-end", "EntriesEnd.", Message::EntriesEnd(totals)),
         message("problem", "Problem.", Message::Problem(problem)),
         message(

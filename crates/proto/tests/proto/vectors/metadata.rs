@@ -1,13 +1,41 @@
 //! Vectors of metadata beyond modes and times.
 
-use super::control::path;
+use super::Vector;
+use super::control::{file, message, path};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Bytes, DeleteRules, Direction, Entry, EntryKind, ExtraMetadata, Fsync,
     LeftOut, Message, MetadataRules, Open, Special, SpecialKind, Xattr,
 };
 
+pub(super) fn vectors() -> Vec<Vector> {
+    vec![
+        message(
+            "open-metadata",
+            "Open: push with owners and groups by number, devices, specials, hard links, attributes, ACLs.",
+            open(),
+        ),
+        message(
+            "open-delete",
+            "Open: push that deletes at most ten entries, and excluded ones, too.",
+            open_delete(),
+        ),
+        message(
+            "entries-metadata",
+            "Entries: a file with two names and attributes (7), its second name (8), a device (9).",
+            entries(file(7, 1, b"first")),
+        ),
+        message(
+            "left-out",
+            "LeftOut: a name in the directory 2, and the directory 7, which is not listed.",
+            left_out(),
+        ),
+        message("deleted", "Deleted: a file and its directory.", deleted()),
+        message("accounts", "Accounts: two users, one of them required, a group.", accounts()),
+    ]
+}
+
 /// A push that keeps all but access times.
-pub(super) fn open() -> Message {
+fn open() -> Message {
     let rules = MetadataRules::OWNER | MetadataRules::GROUP | MetadataRules::NUMERIC_IDS;
     let rules = rules | MetadataRules::DEVICES | MetadataRules::SPECIALS;
     let rules = rules | MetadataRules::HARD_LINKS | MetadataRules::XATTRS | MetadataRules::ACLS;
@@ -23,7 +51,7 @@ pub(super) fn open() -> Message {
 }
 
 /// A file with two names, attributes and an access time, its other name, a device.
-pub(super) fn entries(file: Entry) -> Message {
+fn entries(file: Entry) -> Message {
     let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff".to_vec();
     let attributes = ExtraMetadata {
         link_group: Some(1),
@@ -59,7 +87,7 @@ pub(super) fn entries(file: Entry) -> Message {
 }
 
 /// Users and a group.
-pub(super) fn accounts() -> Message {
+fn accounts() -> Message {
     let account = |kind, id| Account { kind, id, name: None, mapped: None, required: None };
     let name = |name: &[u8]| Some(Bytes(name.to_vec()));
     Message::Accounts(vec![
@@ -70,7 +98,7 @@ pub(super) fn accounts() -> Message {
 }
 
 /// A push that deletes at most ten entries, and excluded ones, too.
-pub(super) fn open_delete() -> Message {
+fn open_delete() -> Message {
     let delete = DeleteRules { excluded: Some(true), max: Some(10), ..DeleteRules::default() };
     Message::Open(Open {
         direction: Direction::Push,
@@ -85,12 +113,12 @@ pub(super) fn open_delete() -> Message {
 }
 
 /// A name, and a directory that is not listed.
-pub(super) fn left_out() -> Message {
+fn left_out() -> Message {
     let name = LeftOut { dir: 2, name: b"pipe".to_vec() };
     Message::LeftOut(vec![name, LeftOut { dir: 7, name: Vec::new() }])
 }
 
 /// A file, and its directory after it.
-pub(super) fn deleted() -> Message {
+fn deleted() -> Message {
     Message::Deleted(vec![path(b"mirror/old/f"), path(b"mirror/old")])
 }

@@ -1,0 +1,160 @@
+//! Earlier versions: backups, hard links to an earlier copy, and sources that are removed.
+
+use super::harness::{Daemon, Scratch, cp, run, set_mode, snapshot, write_file};
+use super::rsync::has_rsync;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn paths(dir: &Path) -> Vec<PathBuf> {
+    snapshot(dir).into_iter().map(|(path, ..)| path).collect()
+}
+
+/// Source with some changes against the copy `name` that is made beside it.
+fn changed_copy(here: &Path, name: &str) -> (String, PathBuf) {
+    let (source, copy) = (here.join("s"), here.join(name));
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::create_dir_all(copy.join("d/gone")).unwrap();
+    write_file(&source.join("same"), b"1");
+    write_file(&source.join("d/new"), b"1");
+    write_file(&source.join("d/file"), b"changed");
+    let _ = symlink("elsewhere", source.join("link"));
+    write_file(&copy.join("d/file"), b"old");
+    write_file(&copy.join("d/file~"), b"older");
+    write_file(&copy.join("d/gone/f"), b"gone");
+    let _ = symlink("nowhere", copy.join("link"));
+    (format!("{}/", source.display()), copy)
+}
+
+#[test]
+fn backups_are_those_of_rsync() {
+    if !has_rsync() {
+        return;
+    }
+    for (number, flags) in [
+        &["-b"][..],
+        &["--backup", "--delete"],
+        &["-b", "--suffix=.old", "--delete"],
+        &["-b", "--backup-dir=../kept"],
+        &["-b", "--backup-dir=kept", "--delete", "--filter=P kept"],
+        &["-b", "--backup-dir=../kept", "--suffix=.1", "--delete"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let here = Scratch::new();
+        let root = |name: &str| {
+            let root = here.path().join(name);
+            fs::create_dir(&root).unwrap();
+            root
+        };
+        let (ours, theirs) = (root("ours"), root("theirs"));
+        let (from, copy) = changed_copy(&theirs, "copy");
+        let mut rsync = Command::new("rsync");
+        let done = rsync.args(["-rlt"]).args(flags).arg(&from).arg(&copy).status().unwrap();
+        assert!(done.success());
+        let (from, copy) = changed_copy(&ours, "copy");
+        let daemon = Daemon::start(&ours, &[]);
+        let done = match number % 2 {
+            0 => run(cp().args(flags).arg(&from).arg(&copy)),
+            _ => run(daemon.cp().args(flags).arg(&from).arg(daemon.url("copy"))),
+        };
+        done.expect(0);
+        assert_eq!(paths(&ours), paths(&theirs), "{flags:?}");
+        let content = |root: &Path| -> Vec<_> {
+            let files = paths(root).into_iter().map(|path| root.join(path));
+            files.filter(|path| path.is_file()).map(|path| fs::read(path).unwrap()).collect()
+        };
+        assert_eq!(content(&ours), content(&theirs), "{flags:?}");
+    }
+}
+
+#[test]
+fn unchanged_files_become_links_to_the_earlier_copy() {
+    let here = Scratch::new();
+    let source = here.path().join("s");
+    fs::create_dir_all(source.join("d")).unwrap();
+    for name in ["d/same", "mode", "content"] {
+        write_file(&source.join(name), b"content");
+    }
+    write_file(&source.join("large"), vec![7; 600_000]);
+    let from = format!("{}/", source.display());
+    let daemon = Daemon::start(here.path(), &[]);
+    run(cp().arg(&from).arg(here.path().join("day1"))).expect(0);
+    set_mode(&source.join("mode"), 0o600);
+    write_file(&source.join("content"), b"changed");
+    let inode = |path: &str| fs::metadata(here.path().join(path)).unwrap().ino();
+    for (copy, by_daemon) in [("day2", false), ("day3", true)] {
+        let mut command = if by_daemon { daemon.cp() } else { cp() };
+        command.args(["--link-dest", "../day0", "--link-dest", "../day1"]).arg(&from);
+        let to = here.path().join(copy).display().to_string();
+        let done = run(command.arg(if by_daemon { daemon.url(copy) } else { to })).expect(0);
+        let missing = "--link-dest ../day0 does not exist: everything is copied";
+        assert!(done.warnings().iter().any(|text| text == missing), "{:?}", done.warnings());
+        for name in ["d/same", "large"] {
+            assert_eq!(inode(&format!("{copy}/{name}")), inode(&format!("day1/{name}")), "{copy}");
+        }
+        for name in ["mode", "content"] {
+            assert_ne!(inode(&format!("{copy}/{name}")), inode(&format!("day1/{name}")), "{copy}");
+        }
+        assert_eq!(done.figures(["files", "skipped_files"]), [2, 2]);
+    }
+    assert_eq!(fs::read(here.path().join("day1/content")).unwrap(), b"content");
+    assert_eq!(fs::metadata(here.path().join("day1/mode")).unwrap().mode() & 0o777, 0o644);
+}
+
+#[test]
+fn sources_are_removed_once_the_destination_has_them() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    for route in ["local", "push", "pull"] {
+        let source = here.path().join("s");
+        fs::create_dir_all(source.join("d")).unwrap();
+        write_file(&source.join("d/small"), b"x");
+        write_file(&source.join("large"), vec![1; 700_000]);
+        symlink("large", source.join("link")).unwrap();
+        let at = |name: &str| here.path().join(name).display().to_string();
+        let copy = format!("copy-{route}");
+        let (mut command, from, to) = match route {
+            "local" => (cp(), at("s/"), at(&copy)),
+            "push" => (daemon.cp(), at("s/"), daemon.url(&copy)),
+            _ => (daemon.cp(), daemon.url("s/"), at(&copy)),
+        };
+        run(command.args(["-n", "--remove-source-files"]).arg(&from).arg(&to)).expect(0);
+        assert!(source.join("large").exists(), "{route}");
+        let mut command = if route == "local" { cp() } else { daemon.cp() };
+        run(command.arg("--remove-source-files").arg(&from).arg(&to)).expect(0);
+        assert_eq!(paths(&source), ["", "d"].map(PathBuf::from), "{route}");
+        assert!(here.path().join(&copy).join("d/small").exists(), "{route}");
+        // Unchanged ones are removed, too.
+        fs::hard_link(here.path().join(&copy).join("large"), source.join("large")).unwrap();
+        let mut command = if route == "local" { cp() } else { daemon.cp() };
+        run(command.arg("--remove-source-files").arg(&from).arg(&to)).expect(0);
+        assert!(!source.join("large").exists(), "{route}");
+        fs::remove_dir_all(&source).unwrap();
+    }
+}
+
+#[test]
+fn removal_that_could_lose_something_is_refused() {
+    let here = Scratch::new();
+    write_file(&here.path().join("f"), b"x");
+    let copy = here.path().join("copy");
+    let mut command = cp();
+    command.args(["--remove-source-files", "--existing"]).arg(here.path().join("f")).arg(&copy);
+    run(&mut command).expect(1).says(&["--remove-source-files would remove what", "--existing"]);
+    let daemon = Daemon::start(here.path(), &["--read-only"]);
+    let mut command = daemon.cp();
+    let refused = run(command.arg("--remove-source-files").arg(daemon.url("f")).arg(&copy));
+    refused.expect(5).says(&["this server is read-only: its files cannot be removed"]);
+    assert!(here.path().join("f").exists());
+    let idle = run(cp().args(["--suffix", "x"]).arg(here.path().join("f")).arg(&copy));
+    idle.expect(1).says(&["--suffix has no effect without --backup"]);
+    let outside = run(cp().arg("--link-dest=/proc").arg(here.path().join("f")).arg(&copy));
+    outside.expect(1).says(&["--link-dest /proc is on another file system"]);
+    let writable = Daemon::start(here.path(), &[]);
+    let mut command = writable.cp();
+    command.arg("--link-dest=../../etc").arg(here.path().join("f")).arg(writable.url("new/"));
+    assert_ne!(run(&mut command).code, Some(0));
+}
