@@ -11,6 +11,7 @@ mod docs;
 mod environment;
 mod exit;
 mod flags;
+mod foreign;
 mod gather;
 mod log;
 mod output;
@@ -35,7 +36,14 @@ static ALLOCATOR: bankfull::RetryingAllocator = bankfull::RetryingAllocator;
 
 fn main() -> ExitCode {
     bankfull::use_few_arenas();
-    match Cli::try_parse() {
+    let arguments = match foreign::adapted(std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            output::Output::standard().error(&problem);
+            return Exit::Usage.into();
+        }
+    };
+    match Cli::try_parse_from(arguments) {
         Ok(cli) => {
             let exit = run(cli.command);
             let _ = std::io::stdout().flush();

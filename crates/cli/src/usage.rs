@@ -3,9 +3,20 @@
 //! programs.
 
 use crate::flags::Cli;
+use crate::foreign;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
+use std::path::Path;
+
+/// Name of the program in messages.
+const PROGRAM: &str = "bankfull";
+
+/// Length of the arguments up to which a message repeats them. (chosen: a line of a terminal)
+const MAX_SHOWN_BYTES: usize = 60;
+
+/// Leading bytes that a mistyped subcommand shares with the real one. (chosen: as `gahter`)
+const MIN_COMMON_START: usize = 2;
 
 /// Name of the sources of `cp` in clap's messages.
 const SOURCES: &str = "<SRC>...";
@@ -18,41 +29,6 @@ const TRAILERS: [&str; 2] = ["Usage: ", "For more information"];
 /// typing errors, drops other words)
 const MIN_COMMON_PREFIX: usize = 5;
 
-/// Advice for flags of rsync, scp and cp that bankfull does not have.
-const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
-    (
-        &["-z", "-C", "--compress", "--compress-level", "--zc"],
-        "bankfull does not compress: leave it out",
-    ),
-    (
-        &["--files-from"],
-        "bankfull takes no list of files: name them as sources, or leave others out with --exclude",
-    ),
-    (
-        &["--progress", "--info", "--human-readable"],
-        "a terminal always shows progress: leave it out, or use --json for a program",
-    ),
-    (
-        &["--bwlimit", "--limit-rate"],
-        "use --max-rate, in bits per second, such as --max-rate 100mbit",
-    ),
-    (&["-e", "--rsh", "-S"], "use --ssh-command COMMAND, or -P, -i, -F, -J and -o as in scp"),
-    (
-        &["-l"],
-        "symlinks are always kept; to limit the rate, use --max-rate, such as --max-rate 100mbit",
-    ),
-    (
-        &["--partial", "--append", "--append-verify", "--inplace", "--partial-dir"],
-        "an interrupted copy always resumes: leave it out",
-    ),
-    (&["--stats"], "a summary is always shown: leave it out, or use --json for more"),
-    (
-        &["--port"],
-        "use -P PORT for ssh, bankfull://HOST:PORT/ for a daemon, and serve --listen PORT",
-    ),
-    (&["--password-file", "--token"], "use --token-file FILE"),
-];
-
 /// Subcommands that other programs have.
 const FOREIGN_COMMANDS: [&str; 4] = ["daemon", "server", "listen", "start"];
 
@@ -62,12 +38,19 @@ pub(crate) fn line(error: &clap::Error, arguments: impl Iterator<Item = OsString
     let command = command(&arguments);
     let problem = match error.kind() {
         ErrorKind::MissingRequiredArgument if is_destination_missing(error) => {
-            format!("the destination is missing: write {command} SRC... DST")
+            destination_missing(&command, &arguments)
+        }
+        ErrorKind::UnknownArgument if command == PROGRAM => {
+            missing_command(&arguments).unwrap_or_else(|| unknown_flag(error, &arguments))
         }
         ErrorKind::UnknownArgument => unknown_flag(error, &arguments),
-        ErrorKind::InvalidSubcommand => unknown_command(error),
-        ErrorKind::ValueValidation if has_rsync_letters(&arguments) => {
-            "-P is the port of the ssh server, as in scp: leave it out to show progress".to_owned()
+        ErrorKind::InvalidSubcommand => unknown_command(error, &arguments),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            let flag = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(flag)) => foreign::value_advice(flag),
+                _ => "",
+            };
+            joined(&error.to_string(), |_| true) + flag
         }
         _ => joined(&error.to_string(), |_| true),
     };
@@ -79,7 +62,7 @@ fn command(arguments: &[OsString]) -> String {
     let root = Cli::command();
     let found = arguments.get(1).and_then(|name| root.find_subcommand(name).cloned());
     let name = found.filter(|found| !found.is_hide_set()).map(|found| found.get_name().to_owned());
-    name.map_or_else(|| "bankfull".to_owned(), |name| format!("bankfull {name}"))
+    name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} {name}"))
 }
 
 /// True if there is one operand where two are required; clap takes it for the last one.
@@ -88,12 +71,53 @@ fn is_destination_missing(error: &clap::Error) -> bool {
     matches!(missing, Some(ContextValue::Strings(names)) if names.as_slice() == [SOURCES])
 }
 
-/// True if letters of rsync end with `P`, as in `-avP`: the operand becomes a port.
-fn has_rsync_letters(arguments: &[OsString]) -> bool {
-    arguments.iter().filter_map(|argument| argument.to_str()).any(|argument| {
-        let letters = argument.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        letters.is_some_and(|letters| letters.len() > 1 && letters.ends_with('P'))
-    })
+/// Describes a missing destination; a group such as `-avf` may have taken it as its value.
+fn destination_missing(command: &str, arguments: &[OsString]) -> String {
+    match foreign::group_ending_with(arguments, 'f') {
+        Some(group) => {
+            format!("-f in {group} is --filter RULE, as in rsync: leave it out, or add the rule")
+        }
+        None => {
+            let taken = foreign::letter_with_operand(arguments).map(|(letter, value)| {
+                format!("; -{letter} took '{}' as its value, as in scp", value.escape_debug())
+            });
+            let taken = taken.unwrap_or_default();
+            format!("the destination is missing: write {command} SRC... DST{taken}")
+        }
+    }
+}
+
+/// Describes a command line without a subcommand, such as `bankfull -av data host:copy`.
+fn missing_command(arguments: &[OsString]) -> Option<String> {
+    let root = Cli::command();
+    let mut names = arguments.iter().skip(1);
+    match names.find_map(|name| root.find_subcommand(name).filter(|found| !found.is_hide_set())) {
+        Some(found) => {
+            let name = found.get_name();
+            Some(format!("flags follow the command: write {PROGRAM} {name} [OPTIONS]"))
+        }
+        None if operands(arguments) > 1 => Some(format!("to copy, write {}", as_copy(arguments))),
+        None => None,
+    }
+}
+
+/// Number of arguments that are no flags, without the program.
+fn operands(arguments: &[OsString]) -> usize {
+    arguments
+        .iter()
+        .skip(1)
+        .filter(|argument| !argument.as_encoded_bytes().starts_with(b"-"))
+        .count()
+}
+
+/// Returns the command line of `cp` for these arguments, if they are short and plain.
+fn as_copy(arguments: &[OsString]) -> String {
+    let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\$`;&|<>*?(){}#!".contains(c);
+    let words: Option<Vec<&str>> = arguments.iter().skip(1).map(|word| word.to_str()).collect();
+    let words = words.map(|words| words.join(" ")).unwrap_or_default();
+    let is_shown = (1..=MAX_SHOWN_BYTES).contains(&words.len());
+    let words = Some(words).filter(|all| is_shown && all.chars().all(|c| c == ' ' || is_plain(c)));
+    format!("{PROGRAM} cp {}", words.as_deref().unwrap_or("SRC... DST"))
 }
 
 /// Describes an unknown flag, with advice if another program has it.
@@ -102,9 +126,8 @@ fn unknown_flag(error: &clap::Error, arguments: &[OsString]) -> String {
         return joined(&error.to_string(), |_| true);
     };
     let name = flag.split('=').next().unwrap_or(flag);
-    let advice = FOREIGN_FLAGS.iter().find(|(flags, _)| flags.contains(&name));
-    match advice {
-        Some((_, advice)) => format!("unknown flag {}: {advice}", typed(name, arguments)),
+    match foreign::advice(name) {
+        Some(advice) => format!("unknown flag {}: {advice}", typed(name, arguments)),
         None => joined(&error.to_string(), |tip| is_plausible(tip, name)),
     }
 }
@@ -130,13 +153,31 @@ fn is_plausible(tip: &str, flag: &str) -> bool {
 }
 
 /// Describes an unknown subcommand, without suggesting a hidden one.
-fn unknown_command(error: &clap::Error) -> String {
+fn unknown_command(error: &clap::Error, arguments: &[OsString]) -> String {
     match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(name)) if FOREIGN_COMMANDS.contains(&name.as_str()) => {
             format!("unrecognized subcommand '{name}'; the daemon is 'serve'")
         }
+        Some(ContextValue::String(name)) if is_copy(name, arguments) => {
+            format!("unrecognized subcommand '{name}'; to copy, write {}", as_copy(arguments))
+        }
         _ => joined(&error.to_string(), |tip| !tip.contains("'agent'")),
     }
+}
+
+/// True if a name in the place of a subcommand is rather a source.
+///
+/// It is a path, or one of two operands and no typing error.
+fn is_copy(name: &str, arguments: &[OsString]) -> bool {
+    let count = operands(arguments);
+    let is_path = name.contains([':', '/']) || Path::new(name).exists();
+    let root = Cli::command();
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let is_error = shown.map(clap::Command::get_name).any(|known| {
+        let common = known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+        common >= MIN_COMMON_START && known.len().abs_diff(name.len()) <= 1
+    });
+    (count > 1 && is_path) || (count == 2 && !is_error)
 }
 
 /// Joins the paragraphs of a message into one line, with the tips that `keep` accepts.
@@ -158,11 +199,11 @@ fn joined(text: &str, keep: impl Fn(&str) -> bool) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use clap::Parser;
 
-    fn message(typed: &str) -> String {
+    pub(crate) fn message(typed: &str) -> String {
         let all = || ["bankfull"].into_iter().chain(typed.split_whitespace()).map(OsString::from);
         line(&Cli::try_parse_from(all()).unwrap_err(), all())
     }
@@ -177,8 +218,8 @@ mod tests {
             ),
             (
                 "cp --fsync foo a b",
-                "invalid value 'foo' for '--fsync <WHEN>' [possible values: none, file, end] \
-                 (see bankfull cp --help)",
+                "invalid value 'foo' for '--fsync <WHEN>' [possible values: none, file, end]; \
+                 for rsync's --fsync, write --fsync file (see bankfull cp --help)",
             ),
             (
                 "cp -q -v a b",
@@ -199,15 +240,13 @@ mod tests {
     fn foreign_flag_has_advice() {
         for (typed, line) in [
             ("cp -avz a b", "unknown flag -z in -avz: bankfull does not compress: leave it out"),
-            ("cp --files-from x a b", "unknown flag --files-from: bankfull takes no list"),
-            ("cp --files-from=x a b", "unknown flag --files-from: bankfull takes no list"),
-            ("cp --progress a b", "unknown flag --progress: a terminal always shows progress"),
-            ("cp --bwlimit 10 a b", "unknown flag --bwlimit: use --max-rate, in bits per second"),
+            ("cp --bwlimit 10 a b", "unknown flag --bwlimit: write --max-rate 80mbit; 10M of"),
             ("cp -e ssh a b", "unknown flag -e: use --ssh-command"),
             ("cp -C a b", "unknown flag -C: bankfull does not compress"),
-            ("cp -l 100 a b", "unknown flag -l: symlinks are always kept"),
+            ("cp -l 100 a b", "unknown flag -l: symlinks are kept"),
             ("cp --token t a b", "unknown flag --token: use --token-file FILE"),
-            ("cp -avP data/docs h:b", "-P is the port of the ssh server, as in scp"),
+            ("cp --no-xattrs a b", "unknown flag --no-xattrs: --xattrs is off unless it is given"),
+            ("cp -avf a b", "-f in -avf is --filter RULE, as in rsync: leave it out"),
         ] {
             let shown = message(typed);
             assert!(shown.starts_with(line), "{shown}");
@@ -224,6 +263,45 @@ mod tests {
         let line = "unrecognized subcommand 'daemon'; the daemon is 'serve' (see bankfull --help)";
         assert_eq!(shown, line);
         assert!(!message("agnt").contains("agent"));
+    }
+
+    #[test]
+    fn value_of_a_flag_that_has_none_in_rsync_is_explained() {
+        for (typed, line) in [
+            (
+                "cp -P a b c",
+                "invalid value 'a' for '-P <PORT>': write a number from 1 to 65535; for rsync's \
+                 -P, leave it out",
+            ),
+            (
+                "cp --fsync a b",
+                "invalid value 'a' for '--fsync <WHEN>' [possible values: none, file, end]; for \
+                 rsync's --fsync, write --fsync file",
+            ),
+            (
+                "cp -av -i a b",
+                "the destination is missing: write bankfull cp SRC... DST; -i took 'a' as its \
+                 value, as in scp",
+            ),
+        ] {
+            assert_eq!(message(typed), format!("{line} (see bankfull cp --help)"));
+        }
+    }
+
+    #[test]
+    fn copy_without_command_is_suggested() {
+        for (typed, line) in [
+            ("data dst", "unrecognized subcommand 'data'; to copy, write bankfull cp data dst"),
+            ("a b", "unrecognized subcommand 'a'; to copy, write bankfull cp a b"),
+            ("h:a b c", "unrecognized subcommand 'h:a'; to copy, write bankfull cp h:a b c"),
+            ("-av data h:b", "to copy, write bankfull cp -av data h:b"),
+            ("a$b c", "unrecognized subcommand 'a$b'; to copy, write bankfull cp SRC... DST"),
+            ("-v cp a b", "flags follow the command: write bankfull cp [OPTIONS]"),
+        ] {
+            assert_eq!(message(typed), format!("{line} (see bankfull --help)"));
+        }
+        assert!(!message("data").contains("to copy"));
+        assert!(!message("serv data").contains("to copy"));
     }
 
     #[test]

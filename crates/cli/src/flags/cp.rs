@@ -3,6 +3,7 @@
 use super::delete::DeleteFlags;
 use super::earlier::EarlierFlags;
 use super::filters::FilterFlags;
+use super::habits::HabitFlags;
 use super::metadata::MetadataFlags;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
@@ -92,7 +93,7 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,
 
-    /// Limit the data rate, such as 100mbit or 1.5gbit
+    /// Limit the data rate, such as 100mbit or 10MB/s
     ///
     /// The limit applies to all data streams together, tuned or not; the minimum is 100kbit.
     /// Default: no limit.
@@ -185,6 +186,10 @@ pub(crate) struct CpFlags {
     #[command(flatten)]
     pub(crate) comparison: ComparisonFlags,
 
+    /// Flags of rsync without effect.
+    #[command(flatten)]
+    habits: HabitFlags,
+
     /// Output flags.
     #[command(flatten)]
     pub(crate) show: ShowFlags,
@@ -199,7 +204,7 @@ pub(crate) struct CpFlags {
 
     /// Accepted flags without effect.
     #[command(flatten)]
-    habit: HabitFlags,
+    habit: RecursiveFlag,
 }
 
 impl CpFlags {
@@ -346,7 +351,7 @@ impl SshFlags {
 /// Flags of cp, scp and rsync whose effect is always on.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Always on (accepted for compatibility)")]
-struct HabitFlags {
+struct RecursiveFlag {
     /// Copy directories with their contents: always on
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
@@ -462,7 +467,7 @@ mod tests {
         let most = |text| cp(&["--max-rate", text]).map(|flags| flags.max_rate);
         assert_eq!(most("100mbit").unwrap(), Some(Rate::from_bits_per_sec(1e8)));
         assert!(most("100").unwrap_err().contains("write 100mbit, 1.5gbit"));
-        assert!(most("12MB/s").is_err() && most("0bit").is_err());
+        assert!(most("12MB").is_err() && most("0bit").is_err());
     }
 
     #[test]

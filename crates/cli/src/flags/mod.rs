@@ -9,6 +9,7 @@ mod delete;
 mod earlier;
 mod filters;
 mod gather;
+mod habits;
 mod metadata;
 mod probe;
 mod selection;

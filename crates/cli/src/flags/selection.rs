@@ -118,7 +118,7 @@ pub(crate) struct ComparisonFlags {
     ///
     /// Nanoseconds do not count then. Default: times must be equal, but for what the file system of
     /// the destination rounds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, short_alias = '@', value_name = "SECONDS")]
     modify_window: Option<u32>,
 }
 

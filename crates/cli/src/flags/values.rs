@@ -183,23 +183,33 @@ pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a rate, such as `100mbit`.
+/// Parses a rate, such as `100mbit` or `10MB/s`.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
-    if let Some((number, prefix)) = ambiguous_rate(text) {
-        let bytes = number * 8.0;
-        return Err(format!(
-            "{text:?} is ambiguous: write {number}{prefix}bit for bits per second, or \
-             {bytes}{prefix}bit for bytes per second"
-        ));
-    }
-    let rate: Rate = text.parse().map_err(|e: UnitError| e.to_string())?;
+    let bytes = text.strip_suffix("/s").filter(|bytes| bytes.ends_with('B'));
+    let rate = match bytes.and_then(|bytes| bytes.parse::<Bytes>().ok()) {
+        Some(Bytes(bytes)) => Rate::from_bits_per_sec(bytes as f64 * 8.0),
+        None => bit_rate(text)?,
+    };
     if rate < MIN_RATE_LIMIT {
         return Err(format!("the rate is too low: the minimum is {MIN_RATE_LIMIT}"));
     }
     Ok(rate)
 }
 
-/// Number and prefix of a rate such as `10M` or `10MB/s`: without bits per second.
+/// Parses a rate in bits per second.
+fn bit_rate(text: &str) -> Result<Rate, String> {
+    if let Some((number, prefix)) = ambiguous_rate(text) {
+        let bytes = number * 8.0;
+        let byte_prefix = if prefix == 'k' { 'k' } else { prefix.to_ascii_uppercase() };
+        return Err(format!(
+            "{text:?} is ambiguous: write {number}{prefix}bit for bits per second, or \
+             {number}{byte_prefix}B/s ({bytes}{prefix}bit) for bytes per second"
+        ));
+    }
+    text.parse().map_err(|e: UnitError| e.to_string())
+}
+
+/// Number and prefix of a rate such as `10M` or `10Mb/s`: bits or bytes per second.
 fn ambiguous_rate(text: &str) -> Option<(f64, char)> {
     let bare = text.trim_end_matches("/s").trim_end_matches(['B', 'b']);
     let prefix = bare.chars().last()?.to_ascii_lowercase();
@@ -374,9 +384,14 @@ mod tests {
         assert_eq!(rate("99kbit").unwrap_err(), "the rate is too low: the minimum is 100.0 kbit/s");
         assert_eq!(
             rate("10M").unwrap_err(),
-            "\"10M\" is ambiguous: write 10mbit for bits per second, or 80mbit for bytes per second"
+            "\"10M\" is ambiguous: write 10mbit for bits per second, or 10MB/s \
+             (80mbit) for bytes per second"
         );
-        assert!(rate("12MB/s").unwrap_err().contains("96mbit for bytes"));
+        assert!(rate("12MB").unwrap_err().contains("12MB/s (96mbit) for bytes"));
+        assert!(rate("12Mb/s").is_err() && rate("1kB/s").is_err());
+        assert_eq!(rate("12MB/s"), rate("96mbit"));
+        assert_eq!(rate("100kB/s"), rate("800kbit"));
+        assert_eq!(rate("10MiB/s"), Ok(Rate::from_bits_per_sec(83_886_080.0)));
         assert_eq!(rate("10").unwrap_err(), "\"10\" is not a rate: write 100mbit, 1.5gbit …");
     }
 

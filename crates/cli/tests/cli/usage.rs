@@ -24,6 +24,8 @@ fn bad_command_line_is_exit_code_1() {
         &["cp", "--min-size", "small", "a", "b"],
         &["cp", "--newer-than", "yesterday", "a", "b"],
         &["cp", "--max-depth", "-1", "a", "b"],
+        &["cp", "-avP", "22", "a", "b"],
+        &["cp", "-avz", "a", "b"],
         &["gather"],
         &["gather", "in"],
         &["gather", "h:a", "h:b"],
@@ -65,6 +67,16 @@ fn command_line_error_names_problem_and_help() {
              bankfull serve --help)",
         ),
         (&["mv", "a", "b"], "unrecognized subcommand 'mv' (see bankfull --help)"),
+        (
+            &["./data", "host:copy"],
+            "unrecognized subcommand './data'; to copy, write bankfull cp ./data host:copy (see \
+             bankfull --help)",
+        ),
+        (
+            &["cp", "-rlptgoD", "data", "copy"],
+            "-o in -rlptgoD is an ssh option, as in scp: write --owner, or -a (see bankfull cp \
+             --help)",
+        ),
     ] {
         assert_eq!(err(&bankfull(arguments).unwrap()), format!("bankfull: {reported}\n"));
     }
@@ -161,4 +173,15 @@ fn missing_token_file_is_a_local_error() {
     let message =
         "bankfull: cannot read the token file /nonexistent/t: no such file or directory\n";
     assert_eq!(err(&output), message);
+}
+
+#[test]
+fn flags_of_rsync_that_are_always_on_are_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    std::fs::write(&from, "data").unwrap();
+    let flags = ["cp", "-rthS", "--info=progress2", "--stats", "--partial", "-W", "--progress"];
+    let output = command().args(flags).arg(&from).arg(&to).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(std::fs::read(to).unwrap(), b"data");
 }
