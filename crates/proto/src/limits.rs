@@ -82,6 +82,12 @@ pub const MAX_FILTER_RULES: usize = 8192;
 /// Maximum size of all filter rules of a transfer in bytes. (chosen: half of a control frame)
 pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
 
+/// Names in a part of a list of names. (chosen: a walk takes far longer for them than an RTT)
+pub const MAX_LIST_PART_NAMES: usize = 4096;
+
+/// Bytes of all names in a part of a list. (chosen: a quarter of a control frame)
+pub const MAX_LIST_PART_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 4;
+
 /// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
 pub const MAX_IO_METHOD_NAME_BYTES: usize = 20;
 

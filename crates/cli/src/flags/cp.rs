@@ -333,10 +333,6 @@ impl SshFlags {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Always on (accepted for compatibility)")]
 struct HabitFlags {
-    /// Copy directories with their contents: always on
-    #[arg(short, long, visible_short_alias = 'R')]
-    recursive: bool,
-
     /// Keep modes, times and symlinks, and copy directories: always on
     #[arg(short, long)]
     archive: bool,

@@ -19,6 +19,7 @@ mod help;
 mod log;
 mod memory;
 mod merge;
+mod names;
 mod output;
 mod probe;
 mod report;

@@ -72,7 +72,7 @@ fn touch(path: &Path, secs: u64) {
 }
 
 /// Makes a tree of files of several sizes and times, with symlinks in and out.
-fn make_tree(root: &Path, rng: &mut Rng, is_followed: bool) {
+pub(super) fn make_tree(root: &Path, rng: &mut Rng, is_followed: bool) {
     fs::create_dir_all(root).unwrap();
     let mut dirs = vec![PathBuf::new()];
     for _ in 0..30 {
@@ -174,7 +174,7 @@ fn flags(rng: &mut Rng, is_followed: bool) -> Flags {
 }
 
 /// Kind, content or target, and time of each entry by its path.
-fn facts(root: &Path) -> BTreeMap<PathBuf, String> {
+pub(super) fn facts(root: &Path) -> BTreeMap<PathBuf, String> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![PathBuf::new()]);
     while let Some(dir) = todo.pop() {
         for entry in fs::read_dir(root.join(&dir)).unwrap() {

@@ -3,7 +3,7 @@
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
-use super::selection::{Comparison, Selection};
+use super::selection::{Comparison, FileList, Selection};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
@@ -22,7 +22,7 @@ use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
-use bankfull_proto::wire::control::{Direction, PathBytes};
+use bankfull_proto::wire::control::{Direction, PathBytes, WalkRules};
 use std::time::{Duration, Instant};
 
 /// A copy between two locations. Build it, then [`run`](Self::run) it.
@@ -99,7 +99,19 @@ impl Transfer {
     /// Sets what is copied of the sources, beside filters. Default: everything.
     #[must_use]
     pub fn selection(mut self, selection: &Selection) -> Self {
-        self.options.rules.walk = selection.rules();
+        let WalkRules { listed, recursive, .. } = self.options.rules.walk;
+        self.options.rules.walk = WalkRules { listed, recursive, ..selection.rules() };
+        self
+    }
+
+    /// Copies names beneath the one source, a directory, instead of all that it contains.
+    ///
+    /// The names keep their paths at the destination.
+    #[must_use]
+    pub fn files_from(mut self, list: FileList) -> Self {
+        let rules = &mut self.options.rules;
+        (rules.walk.listed, rules.walk.recursive) = (true, list.0.is_recursive());
+        rules.list = Some(list.0);
         self
     }
 
@@ -306,7 +318,8 @@ impl Transfer {
                 self.options.overrides.check_sender()?;
                 let typed: Vec<_> =
                     self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
-                PathRoot::Host.resolve_sources(&typed, &self.options.rules.walk)?
+                let rules = &self.options.rules;
+                PathRoot::Host.resolve_sources(&typed, &rules.walk, rules.list.as_ref())?
             }
             Direction::Pull => Vec::new(),
         };
@@ -358,6 +371,9 @@ impl Transfer {
             let text =
                 "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
+        }
+        if self.options.rules.list.is_some() && self.options.sources.len() != 1 {
+            return usage("a list of files needs one source, the directory of its names");
         }
         self.options.overrides.check()?;
         self.options.overrides.check_encryption(self.options.encryption)?;

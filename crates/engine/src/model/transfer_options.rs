@@ -9,8 +9,10 @@ use crate::base::location::Location;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::names::NameList;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{ComparisonRules, WalkRules};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options of a transfer between two locations.
@@ -46,6 +48,8 @@ pub(crate) struct CopyRules {
     pub(crate) trust_journal: bool,
     pub(crate) filters: FilterScope,
     pub(crate) walk: WalkRules,
+    /// Names beneath the one source, if it is not copied whole.
+    pub(crate) list: Option<Arc<NameList>>,
 }
 
 impl CopyRules {

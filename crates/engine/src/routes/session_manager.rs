@@ -13,6 +13,7 @@ use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
 use crate::file_io::root::PathRoot;
+use crate::file_io::roots::sources_of;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
 use crate::run::streams::{AcceptedStream, StreamSource};
@@ -34,7 +35,7 @@ use bankfull_control::sobas::CachedPath;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
-    self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
+    self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, WalkRules, Welcome,
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
@@ -310,8 +311,8 @@ impl SessionManager {
         let (opened, task) = match open.direction {
             Direction::Pull => {
                 let rules = send_rules(&open, &self.root)?;
-                let items = self.root.resolve_sources(&open.paths, &rules.walk)?;
-                let sources = items.iter().map(|item| item.to_source()).collect();
+                let items = self.root.resolve_sources(&open.paths, &rules.walk, None)?;
+                let sources = sources_of(&items);
                 let task = SessionTask::Send { items, rules };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
@@ -322,8 +323,10 @@ impl SessionManager {
             Direction::Push => {
                 let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
                 let options = receive_options(&open, &self.root);
-                let (target, destinations) =
+                let (mut target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;
+                target.walk =
+                    open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
                 // With other receivers, senders take time slots.
                 let uses_credit =
                     open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);

@@ -28,6 +28,8 @@ pub(crate) struct DestinationDirs {
     /// New name of a single copied file.
     rename: Option<OsString>,
     dry_run: bool,
+    /// True if the destination itself keeps its mode and time: names beneath it are copied.
+    keeps_base: bool,
     /// Device and inode of a daemon's root, which keeps its mode and time.
     served_root: Option<(u64, u64)>,
     /// True if the peer is trusted with set-id bits.
@@ -66,6 +68,7 @@ impl DestinationDirs {
             base: target.base.clone(),
             rename: target.rename.clone(),
             dry_run: target.dry_run,
+            keeps_base: target.walk.has_names(),
             served_root: target.served_root,
             set_id: target.set_id,
         }
@@ -193,13 +196,15 @@ impl DestinationDirs {
     fn add_base(&self, entry: Entry) {
         self.table.insert(entry.id, 0, OsStr::new(""));
         if let Some(base) = &self.base {
-            if !self.dry_run {
+            if !self.dry_run && !self.keeps_base {
                 self.ensure_base_access(base);
             }
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
             self.names.add_found(entry.id, base);
         }
-        lock(&self.announced).entries.insert(entry.id, entry);
+        if !self.keeps_base {
+            lock(&self.announced).entries.insert(entry.id, entry);
+        }
     }
 
     /// Adds an announced directory that is not created.

@@ -15,6 +15,7 @@ mod open_parts;
 mod part_file;
 mod place;
 mod registry;
+mod requested;
 mod selection;
 pub(crate) mod store;
 mod stream_thread;
@@ -43,6 +44,7 @@ use merge::MergeQueue;
 use open_parts::PartFiles;
 use place::Placer;
 use registry::FileRegistry;
+use requested::RequestedNames;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -90,6 +92,7 @@ impl<'a> Receiver<'a> {
             hashing,
             sources: target.sources,
             filters: target.filters,
+            names: RequestedNames::new(target.names),
             walk: target.walk,
             held: HeldFiles::default(),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
@@ -143,6 +146,7 @@ impl<'a> Receiver<'a> {
             Message::Entries(_) | Message::EntriesEnd(_) | Message::CompletedDirs(_) => {
                 self.wants.on_announcement(message)?;
             }
+            Message::ListRequest => self.wants.on_list_request()?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,
             Message::FileDigest(FileDigest { file, hash }) => {

@@ -8,12 +8,20 @@ use crate::stats::counters::add;
 use bankfull_proto::plan;
 use bankfull_proto::selection::allows_entry;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Entry, EntryKind, Verdict, WalkRules, Want};
+use bankfull_proto::wire::control::{Entry, EntryKind, Message, Verdict, WalkRules, Want};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 impl WantDecider<'_> {
+    /// Sends the next names of the list.
+    pub(super) fn on_list_request(&self) -> Result<(), Error> {
+        let part = self.names.next_part().filter(|_| self.walk.listed);
+        let part = part.ok_or(WireError::Unexpected("a request of names that are not listed"))?;
+        self.registry.outbox.post(&Message::ListPart(part));
+        Ok(())
+    }
+
     /// Checks that the rules of the request do not exclude an entry.
     pub(super) fn check_selection(&self, entry: &Entry) -> Result<(), Error> {
         let has_rules = !self.filters.is_empty() || self.walk != WalkRules::default();
@@ -27,10 +35,18 @@ impl WantDecider<'_> {
         let is_dir = entry.kind == EntryKind::Dir;
         let dirs_above = bytes.iter().filter(|byte| **byte == b'/').count();
         let is_contents = self.sources.iter().any(|source| source.contents);
-        let depth = dirs_above + usize::from(is_contents);
-        let rules = match self.filters.excludes_before_files(bytes, is_dir) {
+        // Names may be at any depth.
+        let depth = match self.walk.has_names() {
+            true => 0,
+            false => dirs_above + usize::from(is_contents),
+        };
+        // Directories above names are announced, whatever the filter rules say.
+        let is_filtered = self.filters.excludes_before_files(bytes, is_dir)
+            && !(is_dir && self.names.are_beneath(bytes));
+        let rules = match is_filtered {
             true => "filter rules",
             false if !allows_entry(&self.walk, entry, depth, dirs_above) => "rules of the walk",
+            false if !self.names.admit(bytes, is_dir) => "requested names",
             false => return Ok(()),
         };
         let text = format!("{}, which the {rules} exclude", path.display());

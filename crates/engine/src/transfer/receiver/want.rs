@@ -8,6 +8,7 @@ use super::open_parts::{EarlierBlock, PartFiles};
 use super::part_file::{LOCK_POLL_INTERVAL, LockWait, refuse_received, remove_part};
 use super::place::Placer;
 use super::registry::FileRegistry;
+use super::requested::RequestedNames;
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
@@ -110,6 +111,8 @@ pub(crate) struct WantDecider<'a> {
     pub(crate) filters: FilterScope,
     /// Rules of the walk that the sender was asked to apply.
     pub(crate) walk: WalkRules,
+    /// Names that were requested.
+    pub(crate) names: RequestedNames,
     /// Files whose part files other sessions hold.
     pub(crate) held: HeldFiles,
     /// Announcements, if the session is merged with others.

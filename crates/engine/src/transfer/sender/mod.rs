@@ -6,6 +6,8 @@ mod announce;
 pub(crate) mod files;
 mod filters;
 mod found;
+mod name_queue;
+mod named;
 mod stream_thread;
 mod walk;
 mod work_queue;
@@ -32,6 +34,7 @@ use bankfull_proto::wire::control::{
     SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use name_queue::NameQueue;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -56,6 +59,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) queue: WorkQueue<'a>,
     guard: Mutex<Guard>,
     rules: SendRules,
+    /// Names beneath the source that the receiver has sent.
+    names: NameQueue,
 }
 
 impl<'a> Sender<'a> {
@@ -75,6 +80,7 @@ impl<'a> Sender<'a> {
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
             rules,
+            names: NameQueue::default(),
         }
     }
 
@@ -136,6 +142,7 @@ impl<'a> Sender<'a> {
                     self.queue.notify_work();
                 }
             }
+            Message::ListPart(names) => self.names.add(names),
             Message::Have(have) => self.queue.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {

@@ -38,6 +38,18 @@ pub struct WalkRules {
     /// Maximum depth beneath a source, which is at 0.
     #[n(8)]
     pub max_depth: Option<u32>,
+    /// Paths of the sources are kept at the destination, see [`crate::names`].
+    #[n(10)]
+    #[cbor(default, skip_if = "is_off")]
+    pub relative: bool,
+    /// Names beneath the one source follow, see [`super::Message::ListPart`].
+    #[n(11)]
+    #[cbor(default, skip_if = "is_off")]
+    pub listed: bool,
+    /// Listed directories are copied with all that they contain.
+    #[n(12)]
+    #[cbor(default, skip_if = "is_off")]
+    pub recursive: bool,
 }
 
 impl WalkRules {
@@ -45,6 +57,19 @@ impl WalkRules {
     #[must_use]
     pub fn to_wire(&self) -> Option<Self> {
         (*self != Self::default()).then(|| self.clone())
+    }
+
+    /// True if names beneath the sources are copied, each with its path.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        self.relative || self.listed
+    }
+
+    /// Returns what the receiver of a push needs to know; `None` for nothing.
+    #[must_use]
+    pub fn to_receiver(&self) -> Option<Self> {
+        let &Self { relative, listed, .. } = self;
+        Self { relative, listed, ..Self::default() }.to_wire()
     }
 
     /// True if some symlinks are followed.
