@@ -82,6 +82,9 @@ pub const MAX_FILTER_RULES: usize = 8192;
 /// Maximum size of all filter rules of a transfer in bytes. (chosen: half of a control frame)
 pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
 
+/// Maximum number of names of ignore files. (chosen: more than people use)
+pub const MAX_IGNORE_FILES: usize = 16;
+
 /// Names in a part of a list of names. (chosen: a walk takes far longer for them than an RTT)
 pub const MAX_LIST_PART_NAMES: usize = 4096;
 

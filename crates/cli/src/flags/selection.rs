@@ -3,7 +3,8 @@
 use super::values::file_size;
 use super::when::when;
 use bankfull::{Bytes, Comparison, Selection};
-use clap::Args;
+use clap::{ArgAction, Args};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -69,6 +70,13 @@ pub(crate) struct SelectionFlags {
     #[arg(long, value_name = "N")]
     max_depth: Option<u32>,
 
+    /// Leave out what files of this name in the tree ignore, such as .gitignore
+    ///
+    /// The patterns are git's. The flag may be repeated; of several files in a directory, the name
+    /// given last decides first. Default: none.
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    ignore_file: Vec<OsString>,
+
     /// Keep the paths of the sources at the destination
     ///
     /// Of a path with `/./` in it, what is behind is kept. The directories above a source are
@@ -111,6 +119,7 @@ impl SelectionFlags {
             one_file_system: self.one_file_system,
             exclude_caches: self.exclude_caches,
             max_depth: self.max_depth,
+            ignore_files: self.ignore_file.clone(),
             relative: self.relative,
         }
     }

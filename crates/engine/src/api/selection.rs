@@ -4,7 +4,9 @@ use crate::base::error::{Error, ErrorKind};
 use bankfull_control::Bytes;
 use bankfull_proto::limits::MAX_PATH_BYTES;
 use bankfull_proto::names::{NameList, clean_name};
-use bankfull_proto::wire::control::{ComparisonRules, WalkRules, check_listed};
+use bankfull_proto::wire::control::{ComparisonRules, PathBytes, WalkRules, check_listed};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,6 +31,10 @@ pub struct Selection {
     pub exclude_caches: bool,
     /// Leaves out what is deeper beneath a source, which is at 0.
     pub max_depth: Option<u32>,
+    /// Leaves out what files of these names, with patterns as in `.gitignore`, ignore.
+    ///
+    /// The files are read in each directory; of several, the last name decides first.
+    pub ignore_files: Vec<OsString>,
     /// Keeps the paths of the sources, or what is behind `/./` in them.
     pub relative: bool,
 }
@@ -44,6 +50,7 @@ impl Selection {
                 -whole - i64::from(before.subsec_nanos() > 0)
             }
         };
+        let names = self.ignore_files.iter().map(|name| PathBytes(name.as_bytes().to_vec()));
         WalkRules {
             copy_links: self.copy_links,
             copy_dirlinks: self.copy_dirlinks,
@@ -54,6 +61,7 @@ impl Selection {
             one_file_system: self.one_file_system,
             exclude_caches: self.exclude_caches,
             max_depth: self.max_depth,
+            ignore_files: (!self.ignore_files.is_empty()).then(|| names.collect()),
             relative: self.relative,
             listed: false,
             recursive: false,

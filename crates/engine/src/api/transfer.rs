@@ -21,8 +21,8 @@ use crate::run::context::RunContext;
 use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::limits::MAX_STREAMS;
-use bankfull_proto::wire::control::{Direction, PathBytes, WalkRules};
+use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_STREAMS};
+use bankfull_proto::wire::control::{Direction, PathBytes, WalkRules, check_name};
 use std::time::{Duration, Instant};
 
 /// A copy between two locations. Build it, then [`run`](Self::run) it.
@@ -375,6 +375,7 @@ impl Transfer {
         if self.options.rules.list.is_some() && self.options.sources.len() != 1 {
             return usage("a list of files needs one source, the directory of its names");
         }
+        check_ignore_files(&self.options.rules.walk)?;
         self.options.overrides.check()?;
         self.options.overrides.check_encryption(self.options.encryption)?;
         let mut hosts = self.options.sources.iter().map(host_key);
@@ -396,6 +397,25 @@ impl Transfer {
             return usage(text);
         }
         Ok(())
+    }
+}
+
+/// Checks the names of ignore files.
+fn check_ignore_files(rules: &WalkRules) -> Result<(), Error> {
+    let usage = |text| Err(Error::new(ErrorKind::Usage, text));
+    let names = rules.ignore_files.as_deref().unwrap_or_default();
+    if names.len() > MAX_IGNORE_FILES {
+        return usage(format!(
+            "{} ignore files are too many: name {MAX_IGNORE_FILES}",
+            names.len()
+        ));
+    }
+    match names.iter().find(|name| check_name(&name.0).is_err()) {
+        None => Ok(()),
+        Some(name) => {
+            let shown = String::from_utf8_lossy(&name.0);
+            usage(format!("the ignore file {shown:?} must be a name without directories"))
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod announce;
 pub(crate) mod files;
 mod filters;
 mod found;
+mod ignores;
 mod name_queue;
 mod named;
 mod stream_thread;

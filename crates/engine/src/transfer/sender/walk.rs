@@ -159,7 +159,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
         let rules = &self.sender.rules;
         let root = rules.root.copy_root(item);
-        let filters = DirFilters::new(rules.filters.clone().with_root(&root));
+        let filters = DirFilters::new(rules.filters.clone().with_root(&root), &rules.walk);
         if let Some(names) = &item.names {
             return self.walk_names(item, &filters, names);
         }

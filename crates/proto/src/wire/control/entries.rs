@@ -1,6 +1,6 @@
 //! Announced tree: [`Entry`], [`Totals`], and [`Problem`] for parts that were left out.
 
-use super::open::PathBytes;
+use super::bytes::PathBytes;
 use crate::blocks::Layout;
 use crate::error::WireError;
 use crate::limits::{MAX_PACKED_FILE_BYTES, MAX_PATH_BYTES};

@@ -4,6 +4,7 @@
 //! [`decode`] checks the limits and names of each message; whether a message may arrive now is
 //! checked by the session guard.
 
+mod bytes;
 mod entries;
 mod feedback;
 mod greeting;
@@ -23,12 +24,13 @@ use minicbor::{Decode, Encode};
 
 pub use super::bounds::{WHOLE_SOURCE, check_congestion, check_listed, check_name};
 pub use super::failure::{Cause, Failure};
+pub use bytes::{Bytes, PathBytes};
 pub use entries::{Entry, EntryKind, Problem, Totals};
 pub use feedback::{
     Credit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos, stage_times,
 };
 pub use greeting::{Hello, Welcome};
-pub use open::{Bytes, Direction, Fsync, Open, Opened, PathBytes, Source};
+pub use open::{Direction, Fsync, Open, Opened, Source};
 pub use rules::{ComparisonRules, WalkRules};
 pub use transfer::{Aborted, Failed, FileDigest, FileRuns, Nack, Verdict, Want};
 

@@ -1,5 +1,6 @@
 //! Request of a transfer: [`Open`] and its answer [`Opened`].
 
+use super::bytes::{Bytes, PathBytes};
 use super::rules::{ComparisonRules, WalkRules};
 use crate::error::WireError;
 use crate::limits::{
@@ -142,24 +143,6 @@ pub struct Opened {
     pub max_outstanding_files: Option<u32>,
 }
 
-/// A path as bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(transparent)]
-pub struct PathBytes(
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub Vec<u8>,
-);
-
-/// Raw bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(transparent)]
-pub struct Bytes(
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub Vec<u8>,
-);
-
 /// A source operand of the command.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -196,6 +179,7 @@ impl Open {
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         let method = self.io_method.as_deref().unwrap_or_default();
         at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;
+        self.walk.iter().try_for_each(WalkRules::check)?;
         self.sources.iter().try_for_each(Source::check)
     }
 }
