@@ -25,10 +25,6 @@ const FOREIGN_FLAGS: &[(&[&str], &str)] = &[
         "bankfull does not compress: leave it out",
     ),
     (
-        &["--files-from"],
-        "bankfull takes no list of files: name them as sources, or leave others out with --exclude",
-    ),
-    (
         &["--progress", "--info", "--human-readable"],
         "a terminal always shows progress: leave it out, or use --json for a program",
     ),
@@ -199,8 +195,6 @@ mod tests {
     fn foreign_flag_has_advice() {
         for (typed, line) in [
             ("cp -avz a b", "unknown flag -z in -avz: bankfull does not compress: leave it out"),
-            ("cp --files-from x a b", "unknown flag --files-from: bankfull takes no list"),
-            ("cp --files-from=x a b", "unknown flag --files-from: bankfull takes no list"),
             ("cp --progress a b", "unknown flag --progress: a terminal always shows progress"),
             ("cp --bwlimit 10 a b", "unknown flag --bwlimit: use --max-rate, in bits per second"),
             ("cp -e ssh a b", "unknown flag -e: use --ssh-command"),

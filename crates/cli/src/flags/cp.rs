@@ -196,10 +196,6 @@ pub(crate) struct CpFlags {
     /// Ssh flags.
     #[command(flatten)]
     pub(crate) ssh: SshFlags,
-
-    /// Accepted flags without effect.
-    #[command(flatten)]
-    habit: HabitFlags,
 }
 
 impl CpFlags {
@@ -346,11 +342,7 @@ impl SshFlags {
 /// Flags of cp, scp and rsync whose effect is always on.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Always on (accepted for compatibility)")]
-struct HabitFlags {
-    /// Copy directories with their contents: always on
-    #[arg(short, long, visible_short_alias = 'R')]
-    recursive: bool,
-}
+struct HabitFlags {}
 
 #[cfg(test)]
 mod tests {
