@@ -183,6 +183,9 @@ impl<'a> Sender<'a> {
                     self.on_finished(id)?;
                 }
             }
+            Message::Deleted(_) if self.rules.delete.is_none() => {
+                return Err(WireError::Unexpected("deletions that were not requested").into());
+            }
             Message::Deleted(paths) => self.on_deleted(paths),
             Message::Failed(failed) => {
                 self.on_receiver_failure(failed.file, &failed.failure);
