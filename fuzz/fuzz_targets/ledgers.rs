@@ -55,6 +55,7 @@ fn announced() -> SendLedger {
             block_bytes,
             sparse: false,
             target: Vec::new(),
+            extra: None,
         };
         let _ = ledger.announce(&entry);
     }

@@ -7,7 +7,7 @@ use crate::flags::{
 };
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::{self, Recorder};
-use crate::{log, shellsplit, signals, token};
+use crate::{file_list, log, shellsplit, signals, token};
 use bankfull::{
     Cancel, DaemonOptions, Error, ErrorKind, EventSink, Filters, Location, SshOptions, Summary,
     Transfer,
@@ -159,6 +159,10 @@ fn transfer(
         .tune(flags.tune.into())
         .ssh(ssh)
         .daemon(daemon);
+    let transfer = match file_list::read(&flags.selection)? {
+        Some(list) => transfer.files_from(list),
+        None => transfer,
+    };
     Ok((transfer, warning))
 }
 

@@ -4,9 +4,9 @@ use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{GatherFlags, TuneHow};
-use crate::log;
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
+use crate::{file_list, log};
 use bankfull::{Error, ErrorKind, Filters, Gather, GatherSink, GatherSummary, Layout, Location};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -159,15 +159,24 @@ fn gathering(
         .tune(flags.tune.into())
         .ssh(ssh)
         .daemon(daemon);
+    Ok((with_optional(flags, gather)?, warning))
+}
+
+/// Sets what flags without a default describe.
+fn with_optional(flags: &GatherFlags, gather: Gather) -> Result<Gather, Error> {
     let gather = match flags.link_rate {
         Some(rate) => gather.link_rate(rate),
+        None => gather,
+    };
+    let gather = match file_list::read(&flags.selection)? {
+        Some(list) => gather.files_from(list),
         None => gather,
     };
     let gather = match flags.max_memory {
         Some(most) => gather.max_memory(most),
         None => gather,
     };
-    Ok((gather, warning))
+    Ok(gather)
 }
 
 /// Reads a list of sources; `-` is standard input.

@@ -10,6 +10,7 @@ mod cp;
 mod docs;
 mod environment;
 mod exit;
+mod file_list;
 mod flags;
 mod foreign;
 mod gather;

@@ -46,7 +46,7 @@ pub use api::gather::layout::Layout;
 pub use api::gather::rounds::{Round, Rounds};
 pub use api::gather::{Gather, GatherSink, GatherSummary};
 pub use api::probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
-pub use api::selection::{Comparison, Selection};
+pub use api::selection::{Comparison, FileList, Selection};
 pub use api::server::{Server, ServerLimits};
 pub use api::transfer::Transfer;
 pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};

@@ -2,10 +2,10 @@
 //!
 //! Modules, each using only those before it: [`limits`], [`error`], [`blocks`], [`mod@hash`],
 //! [`wire`] (messages and frames), [`journal`] (records of a part file), [`part`] (its life),
-//! [`sources`] (what was requested), [`filter`] and [`selection`] (what is left out), [`chmod`],
-//! [`account_map`] and [`acl`] (changes of modes, owners and groups), [`plan`] (action for an
-//! announced file), `open_dirs` (directories of the sender), `work` (for its streams), [`send`] and
-//! [`receive`] (the ledgers), [`session`] (message order).
+//! [`sources`] and [`names`] (what was requested), [`filter`] and [`selection`] (what is left
+//! out), [`chmod`], [`account_map`] and [`acl`] (changes of modes, owners and groups), [`plan`]
+//! (action for an announced file), `open_dirs` (directories of the sender), `work` (for its
+//! streams), [`send`] and [`receive`] (the ledgers), [`session`] (message order).
 //!
 //! Bytes enter and leave through method calls, and time is an argument. Sockets, files, clocks and
 //! threads are refused by the lint table in `clippy.toml`.
@@ -19,6 +19,7 @@ pub mod filter;
 pub mod hash;
 pub mod journal;
 pub mod limits;
+pub mod names;
 mod open_dirs;
 pub mod part;
 pub mod plan;

@@ -110,6 +110,15 @@ pub const MAX_LINK_DESTS: usize = 20;
 /// (chosen: 256 MiB at 8 bytes each)
 pub const MAX_KEPT_NAMES: usize = 32 << 20;
 
+/// Maximum number of names of ignore files. (chosen: more than people use)
+pub const MAX_IGNORE_FILES: usize = 16;
+
+/// Names in a part of a list of names. (chosen: a walk takes far longer for them than an RTT)
+pub const MAX_LIST_PART_NAMES: usize = 4096;
+
+/// Bytes of all names in a part of a list. (chosen: a quarter of a control frame)
+pub const MAX_LIST_PART_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 4;
+
 /// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
 pub const MAX_IO_METHOD_NAME_BYTES: usize = 20;
 

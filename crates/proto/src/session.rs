@@ -31,6 +31,18 @@ pub struct Guard {
     role: Role,
     phase: Phase,
     announced: Announced,
+    list: ListState,
+}
+
+/// State of a list of names, which the sender requests in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListState {
+    /// No part is requested.
+    Idle,
+    /// A part is requested.
+    Requested,
+    /// The last part was empty.
+    Ended,
 }
 
 /// Announcements of the sender, as far as they restrict its next messages. Outstanding files are
@@ -101,7 +113,7 @@ impl Guard {
     /// Creates the guard of a side with this role.
     #[must_use]
     pub fn new(role: Role) -> Self {
-        Self { role, phase: Phase::Running, announced: Announced::default() }
+        Self { role, phase: Phase::Running, announced: Announced::default(), list: ListState::Idle }
     }
 
     /// Checks a message of the peer.
@@ -135,6 +147,13 @@ impl Guard {
         }
     }
 
+    /// Records that this side, the sender, requested names of a list.
+    pub fn on_list_requested(&mut self) {
+        if self.list == ListState::Idle {
+            self.list = ListState::Requested;
+        }
+    }
+
     /// True if the transfer ended in order.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -152,6 +171,7 @@ impl Guard {
             Message::CompletedDirs(dirs) => announced.on_completed_dirs(dirs),
             Message::Aborted(aborted) => announced.on_aborted(aborted),
             Message::Unchanged(files) | Message::Differs(files) => announced.on_final(files.len()),
+            Message::ListRequest if !announced.ended => Ok(()),
             // An early digest is not final: damage voids it.
             Message::EarlyFileDigest(_)
             | Message::Problem(_)
@@ -181,6 +201,11 @@ impl Guard {
             // Credit may arrive after the last data.
             (Message::Credits(_), Phase::Running | Phase::Finishing) => Ok(()),
             (Message::Wants(_) | Message::Have(_), Phase::Running) => Ok(()),
+            // One part for each request, so that two are in memory at most.
+            (Message::ListPart(names), Phase::Running) if self.list == ListState::Requested => {
+                self.list = if names.is_empty() { ListState::Ended } else { ListState::Idle };
+                Ok(())
+            }
             // Blocks of an aborted file may still be in flight after `Finish`; the receiver answers
             // them until it reads `Finish`.
             (
@@ -203,7 +228,7 @@ mod tests {
     use super::*;
     use crate::blocks::Run;
     use crate::wire::control::{
-        Cause, Failed, Failure, FileDigest, FileRuns, Nack, SideSummary, Totals,
+        Cause, Failed, Failure, FileDigest, FileRuns, Nack, PathBytes, SideSummary, Totals,
     };
 
     fn entry(id: u64, parent: u64, kind: EntryKind) -> Entry {
@@ -319,6 +344,24 @@ mod tests {
         assert!(guard.admit(&finish).is_ok());
         assert!(guard.is_over());
         assert!(guard.admit(&Message::Entries(vec![])).is_err());
+    }
+
+    #[test]
+    fn guard_part_of_a_list_answers_a_request() {
+        let part = Message::ListPart(vec![PathBytes(b"a".to_vec())]);
+        let end = Message::ListPart(Vec::new());
+        let mut guard = Guard::new(Role::Sender);
+        assert!(guard.admit(&part).is_err() && guard.admit(&Message::ListRequest).is_err());
+        guard.on_list_requested();
+        assert!(guard.admit(&part).is_ok() && guard.admit(&part).is_err());
+        guard.on_list_requested();
+        assert!(guard.admit(&end).is_ok() && guard.admit(&end).is_err());
+        guard.on_list_requested();
+        assert!(guard.admit(&part).is_err());
+        let mut guard = Guard::new(Role::Receiver);
+        assert!(guard.admit(&Message::ListRequest).is_ok() && guard.admit(&part).is_err());
+        assert!(guard.admit(&Message::EntriesEnd(Totals::default())).is_ok());
+        assert!(guard.admit(&Message::ListRequest).is_err());
     }
 
     #[test]

@@ -53,6 +53,22 @@ pub fn check_sources(paths: &[PathBytes], sources: &[Source]) -> Result<(), Wire
     Ok(())
 }
 
+/// Checks that the peer answers a request of names with one source.
+///
+/// Contents of it are copied.
+///
+/// # Errors
+/// [`WireError::Unrequested`] states the number of sources.
+pub fn check_contents(sources: &[Source]) -> Result<(), WireError> {
+    match sources {
+        [Source { name, is_dir: true, contents: true }] if name.is_empty() => Ok(()),
+        _ => {
+            let text = format!("{} sources in answer to names beneath one", sources.len());
+            Err(WireError::Unrequested(text))
+        }
+    }
+}
+
 /// Checks an announced entry: at the top of the destination, it must be that of a source.
 ///
 /// A source that changes while it is read is announced again.
@@ -127,6 +143,14 @@ mod tests {
         ] {
             let found = check(paths, sources);
             assert!(matches!(found, Err(WireError::Unrequested(_))), "{paths:?} {sources:?}");
+        }
+    }
+
+    #[test]
+    fn names_beneath_sources_are_contents_of_one() {
+        assert_eq!(check_contents(&[contents()]), Ok(()));
+        for sources in [&[][..], &[named("a", true)], &[contents(), contents()]] {
+            assert!(check_contents(sources).is_err(), "{sources:?}");
         }
     }
 

@@ -201,10 +201,6 @@ pub(crate) struct CpFlags {
     /// Ssh flags.
     #[command(flatten)]
     pub(crate) ssh: SshFlags,
-
-    /// Accepted flags without effect.
-    #[command(flatten)]
-    habit: RecursiveFlag,
 }
 
 impl CpFlags {
@@ -346,15 +342,6 @@ impl SshFlags {
             (self.deploy, "--deploy"),
         ])
     }
-}
-
-/// Flags of cp, scp and rsync whose effect is always on.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Always on (accepted for compatibility)")]
-struct RecursiveFlag {
-    /// Copy directories with their contents: always on
-    #[arg(short, long, visible_short_alias = 'R')]
-    recursive: bool,
 }
 
 #[cfg(test)]

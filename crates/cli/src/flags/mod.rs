@@ -20,6 +20,7 @@ mod when;
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
 pub(crate) use probe::ProbeFlags;
+pub(crate) use selection::SelectionFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow};
 

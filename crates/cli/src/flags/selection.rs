@@ -3,7 +3,9 @@
 use super::values::file_size;
 use super::when::when;
 use bankfull::{Bytes, Comparison, Selection};
-use clap::Args;
+use clap::{ArgAction, Args};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Flags for what is copied of the sources.
@@ -67,6 +69,41 @@ pub(crate) struct SelectionFlags {
     /// 0: a source directory is created empty. Default: no limit.
     #[arg(long, value_name = "N")]
     max_depth: Option<u32>,
+
+    /// Leave out what files of this name in the tree ignore, such as .gitignore
+    ///
+    /// The patterns are git's. The flag may be repeated; of several files in a directory, the name
+    /// given last decides first. Default: none.
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    ignore_file: Vec<OsString>,
+
+    /// Keep the paths of the sources at the destination
+    ///
+    /// Of a path with `/./` in it, what is behind is kept. The directories above a source are
+    /// created with the metadata that they have there. Here `-R` means `--recursive`, as in cp.
+    /// Default: the last name of a path is kept.
+    #[arg(long)]
+    relative: bool,
+
+    /// Copy the names in a file, one on each line; `-`: standard input
+    ///
+    /// The names are beneath the one source, and keep their paths. A directory is copied without
+    /// its contents, unless its name ends with a slash (what is directly in it) or with `-r` (all).
+    /// Lines that begin with `#` or `;` do not count. Default: the source is copied whole.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files_from: Option<PathBuf>,
+
+    /// End names in --files-from with NUL instead of the line
+    ///
+    /// Default: off.
+    #[arg(short = '0', long, requires = "files_from")]
+    pub(crate) from0: bool,
+
+    /// Copy listed directories with their contents; without a list, always on
+    ///
+    /// Default: off with --files-from.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
 }
 
 impl SelectionFlags {
@@ -82,6 +119,8 @@ impl SelectionFlags {
             one_file_system: self.one_file_system,
             exclude_caches: self.exclude_caches,
             max_depth: self.max_depth,
+            ignore_files: self.ignore_file.clone(),
+            relative: self.relative,
         }
     }
 }

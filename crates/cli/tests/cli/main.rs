@@ -22,6 +22,7 @@ mod log;
 mod memory;
 mod merge;
 mod metadata;
+mod names;
 mod output;
 mod probe;
 mod report;

@@ -72,7 +72,7 @@ fn touch(path: &Path, secs: u64) {
 }
 
 /// Makes a tree of files of several sizes and times, with symlinks in and out.
-fn make_tree(root: &Path, rng: &mut Rng, is_followed: bool) {
+pub(super) fn make_tree(root: &Path, rng: &mut Rng, is_followed: bool) {
     fs::create_dir_all(root).unwrap();
     let mut dirs = vec![PathBuf::new()];
     for _ in 0..30 {
@@ -174,7 +174,7 @@ fn flags(rng: &mut Rng, is_followed: bool) -> Flags {
 }
 
 /// Kind, content or target, and time of each entry by its path.
-fn facts(root: &Path) -> BTreeMap<PathBuf, String> {
+pub(super) fn facts(root: &Path) -> BTreeMap<PathBuf, String> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![PathBuf::new()]);
     while let Some(dir) = todo.pop() {
         for entry in fs::read_dir(root.join(&dir)).unwrap() {
@@ -472,4 +472,91 @@ fn absolute_filter_rules_compare_the_path_of_the_source() {
             assert_eq!(facts(&theirs), facts(&to), "{rule} {from}");
         }
     }
+}
+
+/// Parts of patterns of ignore files, joined without a separator.
+const IGNORE_PARTS: [&str; 18] = [
+    "a", "b", "c", "*", "**", "?", "/", "/", "/**/", "**/", ".o", "*.o", "[ab]", "[!a]", "d.o",
+    "\\", "e.txt", "{a}",
+];
+
+/// Returns lines of an ignore file.
+fn ignore_lines(rng: &mut Rng) -> String {
+    let line = |rng: &mut Rng| {
+        let pattern: String = (0..=rng.below(3)).map(|_| pick(rng, &IGNORE_PARTS)).collect();
+        let negation = if rng.below(4) == 0 { "!" } else { "" };
+        let end = ["", "", "/", "  "][rng.below(4) as usize];
+        // A backslash at the end is an error here, and matches nothing in git. These differ, too.
+        let pattern = pattern.trim_end_matches('\\').replace("***", "**").replace("\\/", "/");
+        format!("{negation}{pattern}{end}\n")
+    };
+    let plain = format!("{}\n", pick(rng, &["a", "/b", "c/", "*.o", "e.*", "*/f", "**/g"]));
+    plain + &(0..=rng.below(4)).map(|_| line(rng)).collect::<String>()
+}
+
+/// Compares the files that git does not ignore with those that are copied.
+fn compare_with_git(seed: u64, daemon: &Daemon, root: &Path) -> bool {
+    let mut rng = Rng::new(seed);
+    let here = root.join(seed.to_string());
+    let source = here.join("s");
+    make_tree(&source, &mut rng, false);
+    let all = facts(&source);
+    let is_dir = |path: &&PathBuf| all[*path] == "directory";
+    let mut rules = Vec::new();
+    for dir in all.keys().filter(is_dir).chain([&PathBuf::new()]) {
+        if dir.as_os_str().is_empty() || rng.below(3) == 0 {
+            let lines = ignore_lines(&mut rng);
+            write_file(&source.join(dir).join(".gitignore"), &lines);
+            rules.push((dir.clone(), lines));
+        }
+    }
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("--git-dir").arg(here.join("git")).arg("--work-tree").arg(&source);
+        let output = git.current_dir(&source).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    let listed = git(&["ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"]);
+    let mut expected: Vec<PathBuf> =
+        listed.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect();
+    expected.sort();
+    let (slash, beneath) = if rng.below(2) == 0 { ("/", "") } else { ("", "s") };
+    let mut command = if seed.is_multiple_of(2) { cp() } else { daemon.cp() };
+    command.args(["--ignore-file", ".gitignore"]);
+    match seed % 2 {
+        0 => command.arg(format!("{}{slash}", source.display())),
+        _ => command.arg(daemon.url(&format!("{seed}/s{slash}"))),
+    };
+    let done = run(command.arg(here.join("to/")));
+    let found = facts(&here.join("to").join(beneath));
+    let mut found: Vec<_> =
+        found.into_iter().filter(|(_, fact)| fact != "directory").map(|(path, _)| path).collect();
+    found.sort();
+    let context = format!("BANKFULL_SEED={seed}: {rules:?}\n{}", done.err);
+    assert_eq!(done.code, Some(0), "{context}");
+    assert_eq!(found, expected, "{context}");
+    found.len() < all.keys().filter(|path| !is_dir(path)).count()
+}
+
+#[test]
+fn ignore_files_leave_out_what_git_ignores() {
+    let found = Command::new("git").arg("--version").output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: git is missing");
+    }
+    let root = Scratch::new();
+    let daemon = Daemon::start(root.path(), &[]);
+    each_case(80, |seed| compare_with_git(seed, &daemon, root.path()));
+}
+
+#[test]
+fn invalid_ignore_file_fails_its_directory_alone() {
+    let here = Scratch::new();
+    fs::create_dir_all(here.join("s/d")).unwrap();
+    ["s/f", "s/d/f"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+    write_file(&here.join("s/d/.ignore"), b"\xff\n");
+    let done = expect_entries(&here, &["--ignore-file", ".ignore"], 23, &["s", "s/d", "s/f"]);
+    done[0].fails(&["s/d", ".ignore:1: the pattern is not UTF-8"]);
 }

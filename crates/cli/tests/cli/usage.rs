@@ -23,6 +23,8 @@ fn bad_command_line_is_exit_code_1() {
         &["cp", "--max-size", "10M", "a", "b"],
         &["cp", "--min-size", "small", "a", "b"],
         &["cp", "--newer-than", "yesterday", "a", "b"],
+        &["cp", "--ignore-file", "a/b", "a", "b"],
+        &["cp", "--ignore-file", "", "a", "b"],
         &["cp", "--max-depth", "-1", "a", "b"],
         &["cp", "-avP", "22", "a", "b"],
         &["cp", "-avz", "a", "b"],

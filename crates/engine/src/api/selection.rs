@@ -1,7 +1,13 @@
-//! [`Selection`] and [`Comparison`]: rules about what is copied.
+//! [`Selection`], [`FileList`] and [`Comparison`]: rules about what is copied.
 
+use crate::base::error::{Error, ErrorKind};
 use bankfull_control::Bytes;
-use bankfull_proto::wire::control::{ComparisonRules, WalkRules};
+use bankfull_proto::limits::MAX_PATH_BYTES;
+use bankfull_proto::names::{NameList, clean_name};
+use bankfull_proto::wire::control::{ComparisonRules, PathBytes, WalkRules, check_listed};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rules for what is copied of the sources. The default is none: everything is.
@@ -25,6 +31,12 @@ pub struct Selection {
     pub exclude_caches: bool,
     /// Leaves out what is deeper beneath a source, which is at 0.
     pub max_depth: Option<u32>,
+    /// Leaves out what files of these names, with patterns as in `.gitignore`, ignore.
+    ///
+    /// The files are read in each directory; of several, the last name decides first.
+    pub ignore_files: Vec<OsString>,
+    /// Keeps the paths of the sources, or what is behind `/./` in them.
+    pub relative: bool,
 }
 
 impl Selection {
@@ -38,6 +50,7 @@ impl Selection {
                 -whole - i64::from(before.subsec_nanos() > 0)
             }
         };
+        let names = self.ignore_files.iter().map(|name| PathBytes(name.as_bytes().to_vec()));
         WalkRules {
             copy_links: self.copy_links,
             copy_dirlinks: self.copy_dirlinks,
@@ -48,8 +61,55 @@ impl Selection {
             one_file_system: self.one_file_system,
             exclude_caches: self.exclude_caches,
             max_depth: self.max_depth,
+            ignore_files: (!self.ignore_files.is_empty()).then(|| names.collect()),
+            relative: self.relative,
+            listed: false,
+            recursive: false,
         }
     }
+}
+
+/// Names beneath the one source of a copy, which keep their paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileList(pub(crate) Arc<NameList>);
+
+impl FileList {
+    /// Parses the content of a list.
+    ///
+    /// There is a name on each line, or before each NUL if `is_nul`. Empty names and lines that
+    /// begin with `#` or `;` do not count. A directory is copied without its contents, unless its
+    /// name ends with a slash or `is_recursive`. `shown` names the list in messages.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] names the line of a name that leaves the source or is too long.
+    pub fn parse(
+        content: &[u8],
+        shown: &str,
+        (is_nul, is_recursive): (bool, bool),
+    ) -> Result<Self, Error> {
+        let separators: &[u8] = if is_nul { b"\0" } else { b"\n\r\0" };
+        let mut names = Vec::new();
+        for (number, line) in content.split(|byte| *byte == separators[0]).enumerate() {
+            for typed in line.split(|byte| separators.contains(byte)) {
+                if typed.is_empty() || typed.starts_with(b"#") || typed.starts_with(b";") {
+                    continue;
+                }
+                names.push(listed_name(typed).map_err(|why| {
+                    let typed = String::from_utf8_lossy(&typed[..typed.len().min(300)]);
+                    let text = format!("{shown}:{}: the name {typed:?} {why}", number + 1);
+                    Error::new(ErrorKind::Usage, text)
+                })?);
+            }
+        }
+        Ok(Self(Arc::new(NameList::new(names, is_recursive))))
+    }
+}
+
+/// Returns a name in the form of a list, or why it is refused.
+fn listed_name(typed: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let name = clean_name(typed).ok_or("leaves the source: write names beneath it")?;
+    let is_long = name.len() > MAX_PATH_BYTES || check_listed(&name).is_err();
+    if is_long { Err("is too long, or has a NUL: leave it out") } else { Ok(name) }
 }
 
 /// Rules for what exists at the destination. The default is none: files that differ are replaced.

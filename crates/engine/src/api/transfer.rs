@@ -5,7 +5,7 @@ use super::earlier::Backup;
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::reconnect;
-use super::selection::{Comparison, Selection};
+use super::selection::{Comparison, FileList, Selection};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
@@ -24,8 +24,8 @@ use crate::run::context::RunContext;
 use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate};
-use bankfull_proto::limits::{MAX_LINK_DESTS, MAX_STREAMS};
-use bankfull_proto::wire::control::{self, Direction, PathBytes};
+use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_LINK_DESTS, MAX_STREAMS};
+use bankfull_proto::wire::control::{self, Direction, PathBytes, WalkRules, check_name};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,19 @@ impl Transfer {
     /// Sets what is copied of the sources, beside filters. Default: everything.
     #[must_use]
     pub fn selection(mut self, selection: &Selection) -> Self {
-        self.options.rules.walk = selection.rules();
+        let WalkRules { listed, recursive, .. } = self.options.rules.walk;
+        self.options.rules.walk = WalkRules { listed, recursive, ..selection.rules() };
+        self
+    }
+
+    /// Copies names beneath the one source, a directory, instead of all that it contains.
+    ///
+    /// The names keep their paths at the destination.
+    #[must_use]
+    pub fn files_from(mut self, list: FileList) -> Self {
+        let rules = &mut self.options.rules;
+        (rules.walk.listed, rules.walk.recursive) = (true, list.0.is_recursive());
+        rules.list = Some(list.0);
         self
     }
 
@@ -354,7 +366,8 @@ impl Transfer {
                 self.options.overrides.check_sender()?;
                 let typed: Vec<_> =
                     self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
-                PathRoot::Host.resolve_sources(&typed, &self.options.rules.walk)?
+                let rules = &self.options.rules;
+                PathRoot::Host.resolve_sources(&typed, &rules.walk, rules.list.as_ref())?
             }
             Direction::Pull => Vec::new(),
         };
@@ -420,6 +433,10 @@ impl Transfer {
         if self.options.rules.delete.is_some() {
             refuse_root(&self.options.destination)?;
         }
+        if self.options.rules.list.is_some() && self.options.sources.len() != 1 {
+            return usage("a list of files needs one source, the directory of its names");
+        }
+        check_ignore_files(&self.options.rules.walk)?;
         self.options.overrides.check()?;
         self.options.overrides.check_encryption(self.options.encryption)?;
         let mut hosts = self.options.sources.iter().map(host_key);
@@ -441,6 +458,25 @@ impl Transfer {
             return usage(text);
         }
         Ok(())
+    }
+}
+
+/// Checks the names of ignore files.
+fn check_ignore_files(rules: &WalkRules) -> Result<(), Error> {
+    let usage = |text| Err(Error::new(ErrorKind::Usage, text));
+    let names = rules.ignore_files.as_deref().unwrap_or_default();
+    if names.len() > MAX_IGNORE_FILES {
+        return usage(format!(
+            "{} ignore files are too many: name {MAX_IGNORE_FILES}",
+            names.len()
+        ));
+    }
+    match names.iter().find(|name| check_name(&name.0).is_err()) {
+        None => Ok(()),
+        Some(name) => {
+            let shown = String::from_utf8_lossy(&name.0);
+            usage(format!("the ignore file {shown:?} must be a name without directories"))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::root::PathRoot;
 use crate::base::error::{Error, ErrorKind, os_message};
+use crate::base::part_names::is_part_name;
 use bankfull_proto::sources::split_path;
 use bankfull_proto::wire::control::{BackupRules, Cause, EarlierRules, Failure};
 use bankfull_sys::{Dir, FileKind, Stat};
@@ -168,6 +169,13 @@ impl Backup {
             Err(e) => return Err(e),
         }
         let kept_name = [name.as_bytes(), self.suffix.as_bytes()].concat();
+        // It would take the place of what another session is receiving.
+        if is_part_name(&kept_name) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "its backup has a reserved name",
+            ));
+        }
         let kept_name = OsStr::from_bytes(&kept_name);
         let kept = match &self.dir {
             None => return replace_by_link(dir, kept_name, dir, name),
@@ -220,6 +228,10 @@ mod tests {
         let apart = Backup { dir: Some(old), suffix: OsString::new() };
         apart.keep(&dir, OsStr::new("f"), Path::new("a/b")).unwrap();
         assert_eq!(read("old/a/b/f"), "new");
+        write(".bankfull-0123456789abcdef", "x");
+        let reserved = Backup { dir: None, suffix: ".part".into() };
+        let name = OsStr::new(".bankfull-0123456789abcdef");
+        assert!(reserved.keep(&dir, name, Path::new("")).is_err());
         assert!(apart.holds(&dir, OsStr::new("old")) && !apart.holds(&dir, OsStr::new("f")));
     }
 }

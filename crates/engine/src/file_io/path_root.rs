@@ -3,10 +3,10 @@
 use super::earlier::Earlier;
 use super::links::{self, Referent};
 use super::root::{PathRoot, refuse_reserved_names};
-use super::roots::{MetadataTarget, ReceiveTarget, SourceItem};
+use super::roots::{AskedRules, ItemNames, MetadataTarget, ReceiveTarget, SourceItem};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
-use bankfull_proto::filter::FilterScope;
+use bankfull_proto::names::{NameList, clean_name};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
@@ -60,13 +60,41 @@ impl PathRoot {
         root.into_os_string().into_vec()
     }
 
-    /// Resolves the source operands.
+    /// Resolves the source operands; `list` has the names beneath the source, if they are known.
     pub(crate) fn resolve_sources(
         &self,
         paths: &[PathBytes],
         rules: &WalkRules,
+        list: Option<&Arc<NameList>>,
     ) -> Result<Vec<SourceItem>, Error> {
+        if rules.listed {
+            let [path] = paths else {
+                let text = "a list of files needs one source, the directory of its names";
+                return Err(Error::new(ErrorKind::Usage, text));
+            };
+            let names =
+                list.map_or(ItemNames::Requested, |list| ItemNames::Known(Arc::clone(list)));
+            return Ok(vec![self.named_item(&path.0, names)?]);
+        }
+        if rules.relative {
+            let bases = relative_names(paths)?.into_iter();
+            let item = |(base, names): (Vec<u8>, NameList)| {
+                self.named_item(&base, ItemNames::Known(Arc::new(names)))
+            };
+            return bases.map(item).collect();
+        }
         paths.iter().map(|path| self.find_source(&path.0, rules)).collect()
+    }
+
+    /// Returns the directory of names that are copied.
+    fn named_item(&self, typed: &[u8], names: ItemNames) -> Result<SourceItem, Error> {
+        let path = self.validate(typed)?;
+        let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
+        let item = self.contents_of(&path, &shown).map_err(|e| {
+            let text = format!("cannot read {}: {}", shown.display(), os_message(&e));
+            Error::new(ErrorKind::Source, text)
+        })?;
+        Ok(SourceItem { names: Some(names), ..item })
     }
 
     fn find_source(&self, typed: &[u8], rules: &WalkRules) -> Result<SourceItem, Error> {
@@ -106,7 +134,15 @@ impl PathRoot {
             (false, _) => {
                 let name = name.to_owned();
                 let dir = Arc::new(dir);
-                Ok(SourceItem { dir, name, stat, contents: false, operand: shown, referent })
+                Ok(SourceItem {
+                    dir,
+                    name,
+                    stat,
+                    contents: false,
+                    operand: shown,
+                    referent,
+                    names: None,
+                })
             }
         }
     }
@@ -115,8 +151,8 @@ impl PathRoot {
         let dir = Arc::new(self.open_dir(path)?);
         let stat = dir.stat_self()?;
         let operand = shown.to_owned();
-        let (name, referent) = (OsString::new(), None);
-        Ok(SourceItem { dir, name, stat, contents: true, operand, referent })
+        let (name, referent, names) = (OsString::new(), None, None);
+        Ok(SourceItem { dir, name, stat, contents: true, operand, referent, names })
     }
 
     /// Opens the destination, creating its last component if missing.
@@ -177,11 +213,10 @@ impl PathRoot {
             resume_policy,
             served_root,
             sources: sources.to_vec(),
-            filters: FilterScope::default(),
+            asked: AskedRules::default(),
             metadata: MetadataTarget::default(),
             delete: None,
             earlier,
-            walk: WalkRules::default(),
             merge_handle: None,
         };
         Ok((target, destinations))
@@ -249,6 +284,35 @@ impl PathRoot {
         }
         parent.open_child_dir(name).map(Some).map_err(|e| cannot_use(shown, &e))
     }
+}
+
+/// Splits operands with their paths into directories and names beneath them.
+///
+/// What is before `/./` is not kept.
+pub(crate) fn relative_names(paths: &[PathBytes]) -> Result<Vec<(Vec<u8>, NameList)>, Error> {
+    let mut bases: Vec<(Vec<u8>, Vec<Vec<u8>>)> = Vec::new();
+    for PathBytes(path) in paths {
+        let (base, name): (&[u8], &[u8]) = match path.windows(3).position(|part| part == b"/./") {
+            Some(0) => (b"/", &path[3..]),
+            Some(at) => (&path[..at], &path[at + 3..]),
+            None if path.starts_with(b"/") => (b"/", path),
+            None => (b"", path),
+        };
+        let has_parent = name.split(|&byte| byte == b'/').any(|part| part == b"..");
+        let name = clean_name(name).filter(|_| !has_parent).ok_or_else(|| {
+            let shown = String::from_utf8_lossy(path).into_owned();
+            let text = format!(
+                "the path {shown:?} cannot be kept with its '..': write /./ where the kept part \
+                 begins"
+            );
+            Error::from(Failure::new(Cause::Usage, text))
+        })?;
+        match bases.iter_mut().find(|(known, _)| known == base) {
+            Some((_, names)) => names.push(name),
+            None => bases.push((base.to_vec(), vec![name])),
+        }
+    }
+    Ok(bases.into_iter().map(|(base, names)| (base, NameList::new(names, true))).collect())
 }
 
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {

@@ -8,6 +8,7 @@ use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::Fsync;
 use crate::model::transfer_options::TransferOptions;
 use bankfull_proto::filter::FilterScope;
+use bankfull_proto::names::NameList;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, Source, WalkRules};
 use bankfull_sys::{Dir, FileKind, Stat};
@@ -34,16 +35,22 @@ pub(crate) struct ReceiveTarget {
     pub(crate) served_root: Option<(u64, u64)>,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
-    /// Filter rules that the sender was asked to apply.
-    pub(crate) filters: FilterScope,
-    /// Rules of the walk that the sender was asked to apply.
-    pub(crate) walk: WalkRules,
+    pub(crate) asked: AskedRules,
     pub(crate) metadata: MetadataTarget,
     /// Rules for deleting what the source does not have.
     pub(crate) delete: Option<DeleteRules>,
     pub(crate) earlier: Earlier,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
+}
+
+/// Rules that the sender was asked to apply.
+#[derive(Debug, Default)]
+pub(crate) struct AskedRules {
+    pub(crate) filters: FilterScope,
+    pub(crate) walk: WalkRules,
+    /// Names; empty if whole sources are requested.
+    pub(crate) names: Vec<Arc<NameList>>,
 }
 
 /// Metadata that the receiver sets.
@@ -103,11 +110,32 @@ pub(crate) struct SourceItem {
     pub(crate) operand: PathBuf,
     /// Referent, if the source is a symlink that is followed; `stat` is the referent's.
     pub(crate) referent: Option<Referent>,
+    /// Names beneath the source, if not all of its contents are copied.
+    pub(crate) names: Option<ItemNames>,
+}
+
+/// Names beneath a source that are copied, each with its path.
+#[derive(Debug, Clone)]
+pub(crate) enum ItemNames {
+    /// Names that are known here.
+    Known(Arc<NameList>),
+    /// Names that the receiver has.
+    Requested,
+}
+
+/// Returns the descriptions of sources that the receiver gets.
+///
+/// Names with their paths are contents of one source, the destination.
+pub(crate) fn sources_of(items: &[SourceItem]) -> Vec<Source> {
+    match items.iter().any(|item| item.names.is_some()) {
+        true => vec![Source { name: Vec::new(), is_dir: true, contents: true }],
+        false => items.iter().map(SourceItem::to_source).collect(),
+    }
 }
 
 impl SourceItem {
     /// Returns the description that the receiver gets.
-    pub(crate) fn to_source(&self) -> Source {
+    fn to_source(&self) -> Source {
         Source {
             name: if self.contents { Vec::new() } else { self.name.as_bytes().to_vec() },
             is_dir: self.stat.kind == FileKind::Dir,

@@ -10,8 +10,10 @@ use crate::base::location::Location;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
+use bankfull_proto::names::NameList;
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, EarlierRules, WalkRules};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Message for a deletion in the root of a host.
@@ -57,6 +59,8 @@ pub(crate) struct CopyRules {
     pub(crate) earlier: EarlierRules,
     /// Files are removed at the source once the destination has them.
     pub(crate) removes_sources: bool,
+    /// Names beneath the one source, if it is not copied whole.
+    pub(crate) list: Option<Arc<NameList>>,
 }
 
 impl CopyRules {

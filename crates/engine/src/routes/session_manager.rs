@@ -15,6 +15,7 @@ use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
 use crate::file_io::root::PathRoot;
+use crate::file_io::roots::sources_of;
 use crate::model::metadata::Permits;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
@@ -37,7 +38,7 @@ use bankfull_control::sobas::CachedPath;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
-    self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, Welcome,
+    self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, WalkRules, Welcome,
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
@@ -318,8 +319,8 @@ impl SessionManager {
             }
             Direction::Pull => {
                 let rules = send_rules(&open, &self.root)?;
-                let items = self.root.resolve_sources(&open.paths, &rules.walk)?;
-                let sources = items.iter().map(|item| item.to_source()).collect();
+                let items = self.root.resolve_sources(&open.paths, &rules.walk, None)?;
+                let sources = sources_of(&items);
                 let task = SessionTask::Send { items, rules };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
@@ -332,10 +333,13 @@ impl SessionManager {
                 let options = receive_options(&open);
                 let (mut target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;
+                target.asked.walk =
+                    open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
                 target.metadata = metadata_target(&open, self.policy.permits);
                 refuse_delete_in_root(&open, &target)?;
                 if open.delete.is_some() {
-                    (target.delete, target.filters) = (open.delete, requested_filters(&open)?);
+                    (target.delete, target.asked.filters) =
+                        (open.delete, requested_filters(&open)?);
                 }
                 // With other receivers, senders take time slots.
                 let uses_credit =

@@ -1,8 +1,10 @@
 //! Filter rules in the directory that is walked.
 
+use super::ignores::DirIgnores;
 use crate::base::error::{Error, ErrorKind, os_message};
 use bankfull_proto::filter::{FilterScope, Side};
 use bankfull_proto::limits::MAX_FILTER_RULES_BYTES;
+use bankfull_proto::wire::control::WalkRules;
 use bankfull_sys::Dir;
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -15,19 +17,33 @@ const MAX_RULES_BYTES: u64 = MAX_FILTER_RULES_BYTES as u64;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DirFilters {
     scope: FilterScope,
+    ignores: DirIgnores,
     /// Path of the directory in the transfer; empty if there are no rules.
     path: Vec<u8>,
 }
 
 impl DirFilters {
     /// Returns the rules above all sources.
-    pub(crate) fn new(scope: FilterScope) -> Self {
-        Self { scope, path: Vec::new() }
+    pub(crate) fn new(scope: FilterScope, walk: &WalkRules) -> Self {
+        Self { scope, ignores: DirIgnores::new(walk), path: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.scope.is_empty() && self.ignores.is_empty()
     }
 
     /// True if the rules hide an entry of the directory.
     pub(crate) fn hides(&self, name: &OsStr, is_dir: bool) -> bool {
-        !self.scope.is_empty() && self.scope.excludes(&self.join(name), is_dir, Side::Sender)
+        if self.is_empty() {
+            return false;
+        }
+        let path = self.join(name);
+        self.scope.excludes(&path, is_dir, Side::Sender) || self.ignores.ignores(&path, is_dir)
+    }
+
+    /// True if an ignore file leaves out an entry of the directory.
+    pub(crate) fn ignores(&self, name: &OsStr, is_dir: bool) -> bool {
+        !self.ignores.is_empty() && self.ignores.ignores(&self.join(name), is_dir)
     }
 
     /// True if the rules protect an entry of the directory from deletion.
@@ -40,13 +56,15 @@ impl DirFilters {
     /// # Errors
     /// A file of rules that cannot be read or parsed.
     pub(crate) fn enter(&self, name: &OsStr, dir: &Dir) -> Result<Self, Error> {
-        if self.scope.is_empty() {
+        if self.is_empty() {
             return Ok(Self::default());
         }
         let path = if name.is_empty() { self.path.clone() } else { self.join(name) };
         let entered = self.scope.enter(&path, &mut |file| read_rules(dir, file));
         let scope = entered.map_err(|e| Error::new(ErrorKind::Source, e.to_string()))?;
-        Ok(Self { scope, path })
+        let entered = self.ignores.enter(&path, &mut |file| read_rules(dir, file));
+        let ignores = entered.map_err(|text| Error::new(ErrorKind::Source, text))?;
+        Ok(Self { scope, ignores, path })
     }
 
     fn join(&self, name: &OsStr) -> Vec<u8> {

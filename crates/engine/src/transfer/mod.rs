@@ -2,6 +2,7 @@
 
 mod accounts;
 mod dir_filters;
+mod ignores;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 pub(crate) mod throughput_test;

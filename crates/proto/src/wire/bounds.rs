@@ -29,6 +29,23 @@ pub fn check_name(name: &[u8]) -> Result<(), WireError> {
     if is_plain { Ok(()) } else { Err(WireError::BadName(printable(name))) }
 }
 
+/// Name of the source itself in a list, whose contents are meant.
+pub const WHOLE_SOURCE: &[u8] = b"./";
+
+/// Refuses a name of a list that has anything but plain components.
+///
+/// A slash at its end is allowed.
+///
+/// # Errors
+/// [`WireError::BadName`].
+pub fn check_listed(name: &[u8]) -> Result<(), WireError> {
+    if name == WHOLE_SOURCE {
+        return Ok(());
+    }
+    let bare = name.strip_suffix(b"/").unwrap_or(name);
+    bare.split(|&byte| byte == b'/').try_for_each(check_name)
+}
+
 /// Refuses an invalid name of a congestion control algorithm.
 ///
 /// # Errors

@@ -22,6 +22,7 @@ mod injection;
 mod interrupts;
 mod limits;
 mod logins;
+mod metadata;
 mod operands;
 mod outstanding;
 mod servers;

@@ -12,7 +12,7 @@ mod tests;
 use layout::Layout;
 
 use super::filters::Filters;
-use super::selection::{Comparison, Selection};
+use super::selection::{Comparison, FileList, Selection};
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
@@ -156,6 +156,13 @@ impl Gather {
     #[must_use]
     pub fn selection(mut self, selection: &Selection) -> Self {
         self.template = self.template.selection(selection);
+        self
+    }
+
+    /// See [`Transfer::files_from`]; the names are those beneath each source.
+    #[must_use]
+    pub fn files_from(mut self, list: FileList) -> Self {
+        self.template = self.template.files_from(list);
         self
     }
 

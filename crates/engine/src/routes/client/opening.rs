@@ -4,14 +4,16 @@ use super::{Request, path_bytes};
 use crate::base::error::Error;
 use crate::base::event::EventSink;
 use crate::base::location::Location;
-use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::path_root::{ReceiveOptions, relative_names};
 use crate::file_io::root::PathRoot;
-use crate::file_io::roots::{MetadataTarget, ReceiveTarget};
+use crate::file_io::roots::{MetadataTarget, ReceiveTarget, sources_of};
 use crate::model::metadata::Permits;
 use crate::model::options::Fsync;
 use crate::run::driver::report_destinations;
-use bankfull_proto::sources::check_sources;
+use bankfull_proto::names::NameList;
+use bankfull_proto::sources::{check_contents, check_sources};
 use bankfull_proto::wire::control::{self, Direction, MetadataRules, Open, Source};
+use std::sync::Arc;
 
 impl Request<'_> {
     /// The request as sent.
@@ -20,7 +22,7 @@ impl Request<'_> {
         let mut open = Open {
             direction: self.direction,
             paths: self.remote_paths.clone(),
-            sources: self.items.iter().map(|item| item.to_source()).collect(),
+            sources: sources_of(&self.items),
             fsync: match options.rules.fsync {
                 Fsync::None => control::Fsync::None,
                 Fsync::File => control::Fsync::File,
@@ -58,6 +60,7 @@ impl Request<'_> {
         if self.direction == Direction::Push {
             open.earlier = options.rules.earlier.to_wire();
             open.comparison = options.rules.comparison.to_wire();
+            open.walk = options.rules.walk.to_receiver();
             open.cached_path = self.earlier.sustained.map(|seen| {
                 [seen.rate.bytes_per_sec(), u64::try_from(seen.rtt.as_micros()).unwrap_or(u64::MAX)]
             });
@@ -74,7 +77,11 @@ pub(super) fn receive_target(
 ) -> Result<ReceiveTarget, Error> {
     let (options, context) = (request.options, request.context);
     // Nothing else may be written, whatever the peer announces.
-    check_sources(&request.remote_paths, sources)?;
+    let names = requested_names(request)?;
+    match options.rules.walk.has_names() {
+        true => check_contents(sources)?,
+        false => check_sources(&request.remote_paths, sources)?,
+    }
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
         comparison: options.rules.comparison,
@@ -86,8 +93,8 @@ pub(super) fn receive_target(
     let typed = path_bytes(options.destination.path());
     let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
     target.merge_handle.clone_from(&context.merge_handle);
-    target.filters = options.rules.filters.clone();
-    target.walk = options.rules.walk.clone();
+    target.asked.filters = options.rules.filters.clone();
+    target.asked.walk = options.rules.walk.clone();
     target.delete = options.rules.delete;
     let keep = options.rules.metadata.clone();
     // A daemon is trusted with set-id bits only if the user asks for its owners.
@@ -95,6 +102,22 @@ pub(super) fn receive_target(
     let set_id = !is_daemon || keep.rules.has(MetadataRules::OWNER);
     let permits = Permits { set_id, ..Permits::ALL };
     target.metadata = MetadataTarget { keep, permits, sender_maps_accounts: false };
+    target.asked.names = names;
     report_destinations(events, options, &destinations);
     Ok(target)
+}
+
+/// Returns the names that are requested; none if whole sources are.
+fn requested_names(request: &Request<'_>) -> Result<Vec<Arc<NameList>>, Error> {
+    let rules = &request.options.rules;
+    if let Some(list) = &rules.list {
+        return Ok(vec![Arc::clone(list)]);
+    }
+    match rules.walk.relative {
+        true => {
+            let bases = relative_names(&request.remote_paths)?.into_iter();
+            Ok(bases.map(|(_, names)| Arc::new(names)).collect())
+        }
+        false => Ok(Vec::new()),
+    }
 }

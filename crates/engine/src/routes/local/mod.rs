@@ -12,7 +12,9 @@ use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::root::PathRoot;
-use crate::file_io::roots::{MetadataTarget, ReceiveTarget, SendRules, SourceItem};
+use crate::file_io::roots::{
+    ItemNames, MetadataTarget, ReceiveTarget, SendRules, SourceItem, sources_of,
+};
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
@@ -24,11 +26,14 @@ use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transport::control::{ControlReader, Outbox};
+use bankfull_proto::names::components;
 use bankfull_proto::part::ResumePolicy;
+use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Instant;
@@ -41,8 +46,9 @@ pub(crate) fn run(
     started: Instant,
 ) -> Result<Summary, Error> {
     let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
-    let items = PathRoot::Host.resolve_sources(&typed, &options.rules.walk)?;
-    let sources: Vec<_> = items.iter().map(|item| item.to_source()).collect();
+    let (walk, list) = (&options.rules.walk, options.rules.list.as_ref());
+    let items = PathRoot::Host.resolve_sources(&typed, walk, list)?;
+    let sources = sources_of(&items);
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
         comparison: options.rules.comparison,
@@ -57,11 +63,12 @@ pub(crate) fn run(
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
     if options.rules.delete.is_some() {
         target.delete = options.rules.delete;
-        target.filters = options.rules.filters.clone();
+        target.asked.filters = options.rules.filters.clone();
     }
     // The sending side changes modes and accounts.
     let keep = Metadata { rules: options.rules.metadata.rules, ..Metadata::default() };
     target.metadata = MetadataTarget { keep, permits: Permits::ALL, sender_maps_accounts: true };
+    target.asked.walk = walk.to_receiver().unwrap_or_default();
     report_destinations(events, options, &destinations);
     let software = super::client::software();
     let at = started.elapsed();
@@ -99,20 +106,34 @@ fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Er
     let found =
         destination.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
     let Ok(destination) = found else { return Ok(()) };
-    for item in items.iter().filter(|item| item.stat.kind == bankfull_sys::FileKind::Dir) {
-        let inside =
-            item.operand.canonicalize().is_ok_and(|source| destination.starts_with(source));
-        if inside {
-            return Err(Error::new(
-                ErrorKind::Usage,
-                format!(
-                    "cannot copy {} into itself: choose a destination outside it",
-                    item.operand.display()
-                ),
-            ));
+    let is_inside =
+        |path: &&PathBuf| path.canonicalize().is_ok_and(|source| destination.starts_with(source));
+    let dirs = items.iter().filter(|item| item.stat.kind == bankfull_sys::FileKind::Dir);
+    match dirs.flat_map(whole_dirs).collect::<Vec<_>>().iter().find(is_inside) {
+        None => Ok(()),
+        Some(path) => {
+            let path = path.display();
+            let text = format!("cannot copy {path} into itself: choose a destination outside it");
+            Err(Error::new(ErrorKind::Usage, text))
         }
     }
-    Ok(())
+}
+
+/// Returns the paths of a source that are copied with all that they contain.
+fn whole_dirs(item: &SourceItem) -> Vec<PathBuf> {
+    // Links are copied as links; of those that are followed, the walk finds the end.
+    let is_dir = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let beneath = |name: &[u8]| {
+        let parts = components(name).map(OsStr::from_bytes);
+        parts.fold(item.operand.clone(), |path, part| path.join(part))
+    };
+    match &item.names {
+        Some(ItemNames::Known(names)) if names.is_recursive() => {
+            names.iter().map(beneath).filter(is_dir).collect()
+        }
+        Some(_) => Vec::new(),
+        None => vec![item.operand.clone()],
+    }
 }
 
 /// A running local copy.

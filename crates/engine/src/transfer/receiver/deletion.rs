@@ -12,7 +12,7 @@ use crate::stats::counters::read;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_ENTRIES_PER_BATCH, MAX_PATH_BYTES};
-use bankfull_proto::wire::control::{Cause, DeleteRules, Failure, Message, PathBytes};
+use bankfull_proto::wire::control::{Cause, DeleteRules, Failure, Message, PathBytes, WalkRules};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -95,7 +95,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
     }
 
     fn clean_roots(&mut self, filters: &FilterScope) {
-        let above = DirFilters::new(filters.clone());
+        let above = DirFilters::new(filters.clone(), &WalkRules::default());
         let Ok(base) = self.registry.dirs.open(0) else { return };
         for root in self.names.roots() {
             let name = OsStr::from_bytes(&root);

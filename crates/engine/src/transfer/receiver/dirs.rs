@@ -30,6 +30,8 @@ pub(crate) struct DestinationDirs {
     /// New name of a single copied file.
     rename: Option<OsString>,
     dry_run: bool,
+    /// True if the destination itself keeps its mode and time: names beneath it are copied.
+    keeps_base: bool,
     /// Device and inode of a daemon's root, which keeps its mode and time.
     served_root: Option<(u64, u64)>,
     pub(crate) metadata: Arc<MetadataWriter>,
@@ -71,6 +73,7 @@ impl DestinationDirs {
             base: target.base.clone(),
             rename: target.rename.clone(),
             dry_run: target.dry_run,
+            keeps_base: target.asked.walk.has_names(),
             served_root: target.served_root,
             metadata: Arc::new(MetadataWriter::new(&target.metadata)),
             earlier: std::mem::take(&mut target.earlier),
@@ -220,15 +223,17 @@ impl DestinationDirs {
     fn add_base(&self, entry: Entry) {
         self.table.insert(entry.id, 0, OsStr::new(""));
         if let Some(base) = &self.base {
-            if !self.dry_run {
+            if !self.dry_run && !self.keeps_base {
                 self.ensure_base_access(base);
             }
             self.table.insert_root(entry.id, Arc::clone(base), self.path(0));
             self.names.add_found(entry.id, base);
         }
-        let mut announced = lock(&self.announced);
-        announced.extra_weight += entry.extra_weight();
-        announced.entries.insert(entry.id, entry);
+        if !self.keeps_base {
+            let mut announced = lock(&self.announced);
+            announced.extra_weight += entry.extra_weight();
+            announced.entries.insert(entry.id, entry);
+        }
     }
 
     /// Adds an announced directory that is not created.

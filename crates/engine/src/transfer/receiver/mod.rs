@@ -20,6 +20,7 @@ mod open_parts;
 mod part_file;
 mod place;
 mod registry;
+mod requested;
 mod selection;
 mod source_names;
 pub(crate) mod store;
@@ -50,6 +51,7 @@ use merge::MergeQueue;
 use open_parts::PartFiles;
 use place::Placer;
 use registry::FileRegistry;
+use requested::RequestedNames;
 use selection::Selection;
 use source_names::SourceNames;
 use std::io;
@@ -101,8 +103,9 @@ impl<'a> Receiver<'a> {
             hashing,
             selection: Selection {
                 sources: target.sources,
-                filters: target.filters,
-                walk: target.walk,
+                filters: target.asked.filters,
+                names: RequestedNames::new(target.asked.names),
+                walk: target.asked.walk,
                 comparison,
             },
             held: HeldFiles::default(),
@@ -167,6 +170,7 @@ impl<'a> Receiver<'a> {
             }
             Message::LeftOut(names) => self.wants.on_left_out(&names)?,
             Message::Accounts(accounts) => registry.dirs.metadata.on_accounts(accounts)?,
+            Message::ListRequest => self.wants.on_list_request()?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,
             Message::FileDigest(FileDigest { file, hash }) => {

@@ -3,6 +3,7 @@
 
 use super::dirs::DestinationDirs;
 use super::registry::FileRegistry;
+use super::requested::RequestedNames;
 use super::want_message::make_want;
 use crate::base::error::Error;
 use crate::stats::counters::add;
@@ -40,6 +41,8 @@ pub(crate) struct Selection {
     pub(crate) sources: Vec<Source>,
     /// Filter rules that the sender was asked to apply.
     pub(crate) filters: FilterScope,
+    /// Names that were requested.
+    pub(crate) names: RequestedNames,
     /// Rules of the walk that the sender was asked to apply.
     pub(crate) walk: WalkRules,
     /// Rules for what exists.
@@ -59,10 +62,18 @@ impl Selection {
         let is_dir = entry.kind == EntryKind::Dir;
         let dirs_above = bytes.iter().filter(|byte| **byte == b'/').count();
         let is_contents = self.sources.iter().any(|source| source.contents);
-        let depth = dirs_above + usize::from(is_contents);
-        let rules = match self.filters.excludes_before_files(bytes, is_dir) {
+        // Names may be at any depth.
+        let depth = match self.walk.has_names() {
+            true => 0,
+            false => dirs_above + usize::from(is_contents),
+        };
+        // Directories above names are announced, whatever the filter rules say.
+        let is_filtered = self.filters.excludes_before_files(bytes, is_dir)
+            && !(is_dir && self.names.are_beneath(bytes));
+        let rules = match is_filtered {
             true => "filter rules",
             false if !allows_entry(&self.walk, entry, depth, dirs_above) => "rules of the walk",
+            false if !self.names.admit(bytes, is_dir) => "requested names",
             false => return Ok(()),
         };
         let text = format!("{}, which the {rules} exclude", path.display());

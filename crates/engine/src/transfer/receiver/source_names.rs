@@ -61,6 +61,7 @@ impl SourceNames {
             name => self.add(parent, name)?,
         };
         if is_dir {
+            self.check_room()?;
             self.dirs.insert(entry.id, hash);
             self.listed.push(hash);
         }
@@ -81,7 +82,10 @@ impl SourceNames {
             let dir = self.dirs.get(&left_out.dir).copied();
             let dir = dir.ok_or(WireError::BadFileId(left_out.dir))?;
             match left_out.name.as_slice() {
-                b"" => self.unlisted.push(dir),
+                b"" => {
+                    self.check_room()?;
+                    self.unlisted.push(dir);
+                }
                 name => {
                     self.add(dir, name)?;
                     self.entries += 1;
@@ -91,11 +95,19 @@ impl SourceNames {
         Ok(())
     }
 
-    fn add(&mut self, dir: u64, name: &[u8]) -> Result<u64, Error> {
-        if self.present.len() + self.unlisted.len() >= MAX_KEPT_NAMES {
-            let what = "the number of entries beside --delete";
-            return Err(WireError::OverLimit { what, max: MAX_KEPT_NAMES }.into());
+    fn check_room(&self) -> Result<(), Error> {
+        let kept = self.present.len() + self.listed.len() + self.unlisted.len();
+        match kept >= MAX_KEPT_NAMES {
+            true => {
+                let what = "the number of entries beside --delete";
+                Err(WireError::OverLimit { what, max: MAX_KEPT_NAMES }.into())
+            }
+            false => Ok(()),
         }
+    }
+
+    fn add(&mut self, dir: u64, name: &[u8]) -> Result<u64, Error> {
+        self.check_room()?;
         let hash = self.hash(dir, name);
         self.present.push(hash);
         Ok(hash)

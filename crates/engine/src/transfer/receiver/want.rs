@@ -237,6 +237,15 @@ impl WantDecider<'_> {
         lock(names).as_mut().map_or(Ok(()), |(_, names)| record(names))
     }
 
+    /// Sends the next names of the list.
+    pub(crate) fn on_list_request(&self) -> Result<(), Error> {
+        let Selection { names, walk, .. } = &self.selection;
+        let part = names.next_part().filter(|_| walk.listed);
+        let part = part.ok_or(WireError::Unexpected("a request of names that are not listed"))?;
+        self.registry.outbox.post(&Message::ListPart(part));
+        Ok(())
+    }
+
     /// Records names at the source that are not announced.
     pub(crate) fn on_left_out(&self, left_out: &[LeftOut]) -> Result<(), Error> {
         self.record_name(|names| names.leave_out(left_out))

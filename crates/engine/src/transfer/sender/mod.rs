@@ -6,6 +6,8 @@ mod announce;
 pub(crate) mod files;
 mod found;
 pub(crate) mod metadata;
+mod name_queue;
+mod named;
 mod removal;
 mod stream_thread;
 mod walk;
@@ -33,6 +35,7 @@ use bankfull_proto::wire::control::{
     Problem, SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use name_queue::NameQueue;
 use removal::Removal;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -61,6 +64,8 @@ pub(crate) struct Sender<'a> {
     guard: Mutex<Guard>,
     rules: SendRules,
     removal: Removal,
+    /// Names beneath the source that the receiver has sent.
+    names: NameQueue,
 }
 
 impl<'a> Sender<'a> {
@@ -80,6 +85,7 @@ impl<'a> Sender<'a> {
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
             rules,
+            names: NameQueue::default(),
             removal: Removal::default(),
         }
     }
@@ -154,6 +160,7 @@ impl<'a> Sender<'a> {
                     self.queue.notify_work();
                 }
             }
+            Message::ListPart(names) => self.names.add(names),
             Message::Have(have) => self.queue.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {
@@ -175,6 +182,9 @@ impl<'a> Sender<'a> {
                 for id in files {
                     self.on_finished(id)?;
                 }
+            }
+            Message::Deleted(_) if self.rules.delete.is_none() => {
+                return Err(WireError::Unexpected("deletions that were not requested").into());
             }
             Message::Deleted(paths) => self.on_deleted(paths),
             Message::Failed(failed) => {

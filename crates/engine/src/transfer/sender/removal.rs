@@ -7,7 +7,6 @@ use crate::file_io::root::PathRoot;
 use crate::stats::session_stats::SessionStats;
 use bankfull_proto::wire::control::{Cause, Failure};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -51,7 +50,7 @@ impl Removal {
 fn remove(root: &PathRoot, path: &Path, version: u64) -> io::Result<bool> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let above = path.parent().unwrap_or(Path::new(""));
-    let dir = root.open_dir(above.as_os_str().as_bytes())?;
+    let dir = root.open_dir(root.path_to_open(above))?;
     if version_of(&dir.stat(name)?) != version {
         return Ok(false);
     }

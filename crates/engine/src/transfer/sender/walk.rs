@@ -43,29 +43,29 @@ const MIN_LISTED_ENTRIES: usize = 64;
 const MIN_OUTSTANDING_DIRS: u32 = 128;
 
 /// Directory on the path from a source to what is being walked.
-struct WalkedDir {
-    dir: Arc<Dir>,
-    id: u64,
-    path: PathBuf,
-    depth: usize,
+pub(super) struct WalkedDir {
+    pub(super) dir: Arc<Dir>,
+    pub(super) id: u64,
+    pub(super) path: PathBuf,
+    pub(super) depth: usize,
     /// Reader of further entries; `None` once all are listed.
-    unlisted: Option<EntryReader>,
+    pub(super) unlisted: Option<EntryReader>,
     /// Subdirectories to walk before further entries are listed, the next one last.
-    subdirs: Vec<Subdir>,
-    filters: DirFilters,
-    bounds: Bounds,
+    pub(super) subdirs: Vec<Subdir>,
+    pub(super) filters: DirFilters,
+    pub(super) bounds: Bounds,
     /// Device and inode, if links are followed.
-    identity: Option<(u64, u64)>,
+    pub(super) identity: Option<(u64, u64)>,
     /// True if only the tag of a cache is announced.
-    is_cache: bool,
+    pub(super) is_cache: bool,
 }
 
 /// Subdirectory that waits for its walk.
-struct Subdir {
-    name: OsString,
-    stat: Stat,
+pub(super) struct Subdir {
+    pub(super) name: OsString,
+    pub(super) stat: Stat,
     /// Way to open it if it is the referent of a symlink.
-    linked: Option<LinkedDir>,
+    pub(super) linked: Option<LinkedDir>,
 }
 
 /// Directory that is to be listed.
@@ -79,28 +79,30 @@ struct EnteredDir {
 
 /// Bounds of the walk of a source.
 #[derive(Debug, Clone, Copy)]
-struct Bounds {
+pub(super) struct Bounds {
     /// Device of the source.
-    dev: u64,
+    pub(super) dev: u64,
     /// Directories of the copy above the source.
-    dirs_above: usize,
+    pub(super) dirs_above: usize,
+    /// Depth of directories whose entries are left out.
+    pub(super) bottom: usize,
 }
 
 /// A file or symlink that is to be announced.
-struct Leaf<'l> {
-    dir: &'l Dir,
+pub(super) struct Leaf<'l> {
+    pub(super) dir: &'l Dir,
     /// Number of its directory in the source's directory table.
-    key: u64,
+    pub(super) key: u64,
     /// Number of its directory's entry.
-    parent: u64,
-    name: &'l OsStr,
+    pub(super) parent: u64,
+    pub(super) name: &'l OsStr,
     /// Directories of the copy above it.
-    dirs_above: usize,
+    pub(super) dirs_above: usize,
 }
 
 /// Walk of the sources.
 pub(crate) struct Walk<'s, 'a> {
-    sender: &'s Sender<'a>,
+    pub(super) sender: &'s Sender<'a>,
 }
 
 impl<'s, 'a> Walk<'s, 'a> {
@@ -142,7 +144,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Waits while the outbox is full or too many entries are outstanding; false after a stop.
-    fn wait_for_room(&self) -> bool {
+    pub(super) fn wait_for_room(&self) -> bool {
         self.sender.outbox.wait_for_room();
         let limit = self.sender.session.send.max_outstanding_files;
         let max_dirs = limit.max(MIN_OUTSTANDING_DIRS) as usize;
@@ -175,7 +177,10 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
         let rules = &self.sender.rules;
         let root = rules.root.copy_root(item);
-        let filters = DirFilters::new(rules.filters.clone().with_root(&root));
+        let filters = DirFilters::new(rules.filters.clone().with_root(&root), &rules.walk);
+        if let Some(names) = &item.names {
+            return self.walk_names(item, &filters, names);
+        }
         let is_dir = item.stat.kind == FileKind::Dir;
         if !item.contents && filters.hides(&item.name, is_dir) {
             return;
@@ -200,14 +205,24 @@ impl<'s, 'a> Walk<'s, 'a> {
         let Some(id) = self.announce_dir(own, &item.stat, (0, name)) else { return };
         self.sender.files.dirs.insert_root(id, Arc::clone(&dir), item.operand.clone());
         let path = item.operand.clone();
-        let bounds = Bounds { dev: item.stat.dev, dirs_above: usize::from(!item.contents) };
+        let bounds = Bounds {
+            dev: item.stat.dev,
+            dirs_above: usize::from(!item.contents),
+            bottom: self.bottom_beneath(0),
+        };
         let entered = EnteredDir { dir, id, path, depth: 0, bounds };
         let entered = self.enter_dir(entered, &filters, (name, &item.stat));
         self.walk_tree(entered);
     }
 
+    /// Returns the depth of directories whose entries are left out, beneath one at a depth.
+    pub(super) fn bottom_beneath(&self, depth: usize) -> usize {
+        let max = self.sender.rules.walk.max_depth;
+        max.map_or(usize::MAX, |max| depth.saturating_add(max as usize))
+    }
+
     /// Walks a directory, depth first.
-    fn walk_tree(&self, root: Option<WalkedDir>) {
+    pub(super) fn walk_tree(&self, root: Option<WalkedDir>) {
         let mut stack = Vec::from_iter(root);
         // Subdirectories on the stack that wait for their walk.
         let mut waiting = 0;
@@ -232,7 +247,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Announces a subdirectory of the last one above, and opens it.
-    fn enter_subdir(&self, above: &[WalkedDir], subdir: &Subdir) -> Option<WalkedDir> {
+    pub(super) fn enter_subdir(&self, above: &[WalkedDir], subdir: &Subdir) -> Option<WalkedDir> {
         let at = above.last()?;
         let Subdir { name, stat, linked } = subdir;
         let path = join_path(&at.path, name);
@@ -288,7 +303,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Records that nothing more is announced in a directory.
-    fn leave_dir(&self, id: u64) {
+    pub(super) fn leave_dir(&self, id: u64) {
         self.sender.queue.with_ledger(|ledger| ledger.on_dir_left(id));
         self.sender.post_completed_dirs();
     }
@@ -304,8 +319,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     ) -> Option<WalkedDir> {
         let EnteredDir { dir, id, path, depth, bounds } = entered;
         let rules = &self.sender.rules.walk;
-        let is_bottom = rules.max_depth.is_some_and(|max| depth >= max as usize);
-        if is_bottom || rules.one_file_system && stat.dev != bounds.dev {
+        if depth >= bounds.bottom || rules.one_file_system && stat.dev != bounds.dev {
             self.leave_out(id, OsStr::new(""));
             self.leave_dir(id);
             return None;
@@ -383,7 +397,9 @@ impl<'s, 'a> Walk<'s, 'a> {
             return;
         }
         match find(&self.sender.rules, &at.path, &at.dir, &name) {
-            Ok(found) if at.filters.hides(&name, found.stat.kind == FileKind::Dir) => {}
+            Ok(found) if at.filters.hides(&name, found.stat.kind == FileKind::Dir) => {
+                self.leave_out_ignored(at, &name, found.stat.kind == FileKind::Dir);
+            }
             Ok(Found { stat, referent }) if stat.kind == FileKind::Dir => {
                 let linked = referent.map(|referent| referent.dir);
                 at.subdirs.push(Subdir { name, stat, linked });
@@ -410,7 +426,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     /// Announces a directory; `parent` and `name` are those of its entry.
     ///
     /// It is `place` in a directory, or the directory itself if the name there is empty.
-    fn announce_dir(
+    pub(super) fn announce_dir(
         &self,
         place: (&Dir, &OsStr),
         stat: &Stat,
@@ -429,7 +445,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     /// Announces an entry that is no directory, if the rules select it.
-    fn announce_leaf(&self, leaf: &Leaf<'_>, found: &Found) {
+    pub(super) fn announce_leaf(&self, leaf: &Leaf<'_>, found: &Found) {
         let Leaf { key, name, .. } = *leaf;
         let path = || self.sender.files.dirs.path_of(key, name);
         if let Some(why) = self.reason_to_skip(&found.stat) {
@@ -519,25 +535,33 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
+    /// Has a receiver keep what ignore files leave out, unless it deletes such entries.
+    fn leave_out_ignored(&self, at: &WalkedDir, name: &OsStr, is_dir: bool) {
+        let keeps = self.sender.rules.delete.is_some_and(|delete| !delete.deletes_excluded());
+        if keeps && at.filters.ignores(name, is_dir) {
+            self.leave_out(at.id, name);
+        }
+    }
+
     /// Has a receiver that deletes keep a name of a directory; all of them without a name.
-    fn leave_out(&self, dir: u64, name: &OsStr) {
+    pub(super) fn leave_out(&self, dir: u64, name: &OsStr) {
         if self.sender.rules.delete.is_some() {
             self.sender.announcer.leave_out(LeftOut { dir, name: name.as_bytes().to_vec() });
         }
     }
 
-    fn report_error(&self, path: PathBuf, error: &io::Error) {
+    pub(super) fn report_error(&self, path: PathBuf, error: &io::Error) {
         let failure = error::failure(format!("cannot read {}", path.display()), error);
         self.report_failure(path, failure);
     }
 
-    fn report_failure(&self, path: PathBuf, failure: Failure) {
+    pub(super) fn report_failure(&self, path: PathBuf, failure: Failure) {
         self.sender.stats.file_failed(path.clone(), &failure);
         self.sender.outbox.post(&problem_message(path, failure));
     }
 
     /// Reports a skipped entry to both users.
-    fn report_skipped(&self, path: PathBuf, why: &str) {
+    pub(super) fn report_skipped(&self, path: PathBuf, why: &str) {
         let text = format!("skipped {}: {why}", path.display());
         self.sender.stats.warn(text.clone());
         self.sender.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));

@@ -19,10 +19,13 @@ use super::attach::CONTROL_MAGIC;
 use super::bounds::at_most;
 use super::frame;
 use crate::error::WireError;
-use crate::limits::{MAX_CREDITS, MAX_ENTRIES_PER_BATCH, MAX_TRAIN_PACKETS};
+use crate::limits::{
+    MAX_CREDITS, MAX_ENTRIES_PER_BATCH, MAX_LIST_PART_BYTES, MAX_LIST_PART_NAMES, MAX_PATH_BYTES,
+    MAX_TRAIN_PACKETS,
+};
 use minicbor::{Decode, Encode};
 
-pub use super::bounds::{check_congestion, check_name};
+pub use super::bounds::{WHOLE_SOURCE, check_congestion, check_listed, check_name};
 pub use super::failure::{Cause, Failure};
 pub use bytes::{Bytes, PathBytes};
 pub use deletion::{DeleteRules, LeftOut};
@@ -148,6 +151,13 @@ pub enum Message {
     /// Sender → receiver: completed directories. No further entry beneath them is announced.
     #[n(31)]
     CompletedDirs(#[n(0)] Vec<u64>),
+    /// Sender → receiver, if [`WalkRules::listed`] is set in a pull: request of the next names.
+    #[n(32)]
+    ListRequest,
+    /// Receiver → sender: next names of the list, in answer to [`Message::ListRequest`]; none at
+    /// its end.
+    #[n(33)]
+    ListPart(#[n(0)] Vec<PathBytes>),
     /// Sender → receiver: accounts of owner and group numbers, before the entries that have them.
     #[n(34)]
     Accounts(#[n(0)] Vec<Account>),
@@ -188,6 +198,15 @@ impl Message {
                 at_most("the packets of a train", *packets as usize, MAX_TRAIN_PACKETS as usize)
             }
             Self::ReceiverReport(report) => report.check(),
+            Self::ListPart(names) => {
+                at_most("the names in a part of a list", names.len(), MAX_LIST_PART_NAMES)?;
+                let bytes = names.iter().map(|name| name.0.len()).sum();
+                at_most("the bytes of a part of a list", bytes, MAX_LIST_PART_BYTES)?;
+                names.iter().try_for_each(|name| {
+                    at_most("a name in a list", name.0.len(), MAX_PATH_BYTES)?;
+                    check_listed(&name.0)
+                })
+            }
             Self::Credits(credits) => at_most("the number of credits", credits.len(), MAX_CREDITS),
             _ => Ok(()),
         }

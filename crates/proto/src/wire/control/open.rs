@@ -198,6 +198,7 @@ impl Open {
         self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         let method = self.io_method.as_deref().unwrap_or_default();
         at_most("the name of an I/O method", method.len(), MAX_IO_METHOD_NAME_BYTES)?;
+        self.walk.iter().try_for_each(WalkRules::check)?;
         self.sources.iter().try_for_each(Source::check)
     }
 }

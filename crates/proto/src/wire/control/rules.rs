@@ -1,5 +1,9 @@
 //! Rules of a request: what the walk selects, and what the receiver does with what exists.
 
+use super::bytes::PathBytes;
+use crate::error::WireError;
+use crate::limits::MAX_IGNORE_FILES;
+use crate::wire::bounds::{at_most, check_name};
 use minicbor::{Decode, Encode};
 
 /// Rules of the walk, which the sending side applies.
@@ -38,13 +42,47 @@ pub struct WalkRules {
     /// Maximum depth beneath a source, which is at 0.
     #[n(8)]
     pub max_depth: Option<u32>,
+    /// Names of files in the tree with patterns as in `.gitignore`; absent: none.
+    #[n(9)]
+    pub ignore_files: Option<Vec<PathBytes>>,
+    /// Paths of the sources are kept at the destination, see [`crate::names`].
+    #[n(10)]
+    #[cbor(default, skip_if = "is_off")]
+    pub relative: bool,
+    /// Names beneath the one source follow, see [`super::Message::ListPart`].
+    #[n(11)]
+    #[cbor(default, skip_if = "is_off")]
+    pub listed: bool,
+    /// Listed directories are copied with all that they contain.
+    #[n(12)]
+    #[cbor(default, skip_if = "is_off")]
+    pub recursive: bool,
 }
 
 impl WalkRules {
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        let names = self.ignore_files.as_deref().unwrap_or_default();
+        at_most("the number of ignore files", names.len(), MAX_IGNORE_FILES)?;
+        names.iter().try_for_each(|name| check_name(&name.0))
+    }
+
     /// Returns the rules as sent; `None` if there are none.
     #[must_use]
     pub fn to_wire(&self) -> Option<Self> {
         (*self != Self::default()).then(|| self.clone())
+    }
+
+    /// True if names beneath the sources are copied, each with its path.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        self.relative || self.listed
+    }
+
+    /// Returns what the receiver of a push needs to know; `None` for nothing.
+    #[must_use]
+    pub fn to_receiver(&self) -> Option<Self> {
+        let &Self { relative, listed, .. } = self;
+        Self { relative, listed, ..Self::default() }.to_wire()
     }
 
     /// True if some symlinks are followed.
@@ -114,11 +152,24 @@ mod tests {
             min_size: Some(0),
             newer_than: Some(-5),
             max_depth: Some(3),
+            ignore_files: Some(vec![PathBytes(b".gitignore".to_vec())]),
             ..WalkRules::default()
         };
         let open = Message::Open(Open { walk: rules.to_wire(), ..Open::default() });
         assert_eq!(round_trip(&open), Ok(open));
         assert_eq!(WalkRules::default().to_wire(), None);
+    }
+
+    #[test]
+    fn ignore_files_are_few_plain_names() {
+        let open = |names: Vec<&[u8]>| {
+            let names = names.into_iter().map(|name| PathBytes(name.to_vec())).collect();
+            let walk = WalkRules { ignore_files: Some(names), ..WalkRules::default() };
+            round_trip(&Message::Open(Open { walk: Some(walk), ..Open::default() }))
+        };
+        assert!(open(vec![b"a"; MAX_IGNORE_FILES]).is_ok());
+        assert!(open(vec![b"a"; MAX_IGNORE_FILES + 1]).is_err());
+        assert!(open(vec![b"../x"]).is_err() && open(vec![b""]).is_err());
     }
 
     #[test]

@@ -419,6 +419,12 @@ fn answers() -> Vec<Vector> {
             "CompletedDirs: two directories.",
             Message::CompletedDirs(vec![2, 70_000]),
         ),
+        message("list-request", "ListRequest.", Message::ListRequest),
+        message(
+            "list-part",
+            "ListPart: a file, and a directory with what is directly in it.",
+            Message::ListPart(vec![path(b"a/f"), path(b"b/")]),
+        ),
         message("differs", "Differs, in a dry run.", Message::Differs(vec![5, 70_000])),
     ]
 }

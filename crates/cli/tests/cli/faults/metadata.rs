@@ -1,0 +1,136 @@
+//! Metadata and deletions of a hostile peer.
+
+use super::super::harness::{
+    FakeServer, Peer, Scratch, base, below, cp, is_root, open_push_of, run, wait_until, welcome,
+    write_file,
+};
+use super::clients::Scene;
+use bankfull_proto::limits::MAX_XATTRS_BYTES;
+use bankfull_proto::wire::control::{
+    Account, AccountKind, Bytes, Cause, Entry, EntryKind, ExtraMetadata, LeftOut, Message,
+    MetadataRules, Open, Opened, PathBytes, Source, Special, SpecialKind, Totals, Verdict, Xattr,
+};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+fn contents() -> Source {
+    Source { name: Vec::new(), is_dir: true, contents: true }
+}
+
+fn linked(id: u64, name: &[u8], group: u64) -> Entry {
+    let extra = ExtraMetadata { link_group: Some(group), ..ExtraMetadata::default() };
+    Entry { kind: EntryKind::HardLink, extra: Some(Box::new(extra)), ..below(id, name, 0) }
+}
+
+/// Connects a client that pushes the contents of a directory, and keeps this metadata.
+fn pushing(scene: &Scene, metadata: MetadataRules) -> Peer {
+    let mut peer = Peer::welcomed(scene.daemon.port);
+    let Message::Open(open) = open_push_of(vec![contents()], false) else { unreachable!() };
+    peer.send(&Message::Open(Open { metadata: Some(metadata), ..open }));
+    assert!(matches!(peer.receive(), Some(Message::Opened(_))));
+    peer.send(&Message::Entries(vec![base()]));
+    peer
+}
+
+#[test]
+fn attributes_that_are_not_completed_use_bounded_memory() {
+    let scene = Scene::new(&["--max-memory", "16MiB"]);
+    let mut peer = pushing(&scene, MetadataRules::XATTRS);
+    let value = vec![7; MAX_XATTRS_BYTES - 6];
+    for id in 2..200 {
+        let xattrs = Some(vec![Xattr { name: b"user.a".to_vec(), value: value.clone() }]);
+        let extra = Some(Box::new(ExtraMetadata { xattrs, ..ExtraMetadata::default() }));
+        let name = format!("dir-{id}").into_bytes();
+        let kind = EntryKind::Dir;
+        peer.send(&Message::Entries(vec![Entry { kind, extra, ..below(id, &name, 0) }]));
+    }
+    // The reason may be lost behind what the daemon does not read.
+    let text = "directories that are announced and not completed";
+    wait_until("the daemon refuses them", || {
+        let ended = |event: &Value| event["message"].as_str().is_some_and(|m| m.contains(text));
+        scene.daemon.events().iter().any(ended)
+    });
+}
+
+#[test]
+fn further_name_of_nothing_fails_alone() {
+    let scene = Scene::new(&[]);
+    let mut peer = pushing(&scene, MetadataRules::HARD_LINKS);
+    peer.send(&Message::Entries(vec![linked(2, b"name", 9)]));
+    let Some(Message::Wants(wants)) = peer.receive() else { panic!("no answer") };
+    assert_eq!(wants[0].verdict, Verdict::Refused);
+}
+
+#[test]
+fn kinds_and_names_that_were_not_requested_are_refused() {
+    let scene = Scene::new(&[]);
+    let special = Special { kind: SpecialKind::Fifo, major: 0, minor: 0 };
+    let extra = ExtraMetadata { special: Some(special), ..ExtraMetadata::default() };
+    let fifo =
+        Entry { kind: EntryKind::Special, extra: Some(Box::new(extra)), ..below(2, b"fifo", 0) };
+    for entry in [linked(2, b"name", 9), fifo] {
+        let mut peer = pushing(&scene, MetadataRules::XATTRS);
+        peer.send(&Message::Entries(vec![entry]));
+        peer.expect_refusal(Cause::Protocol, "of this kind");
+    }
+    // Without a deletion, such names are of no use, and do no harm.
+    let mut peer = pushing(&scene, MetadataRules::XATTRS);
+    peer.send(&Message::LeftOut(vec![LeftOut { dir: 77, name: b"x".to_vec() }]));
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    peer.send(&Message::Finish(Default::default()));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    assert!(!scene.scratch.join("root/fifo").exists());
+}
+
+#[test]
+fn deletions_that_were_not_requested_end_the_session() {
+    let server = FakeServer::greeted(|peer, _| {
+        peer.send(&welcome(1));
+        if matches!(peer.receive(), Some(Message::Open(_))) {
+            let destinations = vec![PathBytes(b"f".to_vec())];
+            peer.send(&Message::Opened(Opened { destinations, ..Opened::default() }));
+            peer.send(&Message::Deleted(vec![PathBytes(b"/etc/passwd".to_vec())]));
+        }
+    });
+    let here = Scratch::new();
+    write_file(&here.join("f"), b"x");
+    let mut command = cp();
+    command.args(["--accept-new", "--state-dir"]).arg(here.join("state"));
+    let done = run(command.arg(here.join("f")).arg(server.url()));
+    done.expect(12).says(&["deletions that were not requested"]);
+}
+
+#[test]
+fn daemon_cannot_replace_the_accounts_of_its_client() {
+    if !is_root() {
+        return println!("skipped: needs root");
+    }
+    let server = FakeServer::greeted(|peer, _| {
+        peer.send(&welcome(1));
+        if !matches!(peer.receive(), Some(Message::Open(_))) {
+            return;
+        }
+        peer.send(&Message::Opened(Opened { sources: vec![contents()], ..Opened::default() }));
+        let account = |kind| Account { kind, id: 5, name: None, mapped: Some(0), required: None };
+        let name = Some(Bytes(b"no-such-user".to_vec()));
+        let required =
+            Account { name, mapped: None, required: Some(true), ..account(AccountKind::User) };
+        let accounts = vec![account(AccountKind::User), account(AccountKind::Group), required];
+        peer.send(&Message::Accounts(accounts));
+        let target = b"nowhere".to_vec();
+        let link = Entry { kind: EntryKind::Symlink, target, uid: 5, gid: 5, ..below(2, b"l", 0) };
+        peer.send(&Message::Entries(vec![base(), link]));
+        peer.send(&Message::EntriesEnd(Totals::default()));
+        peer.send(&Message::Finish(Default::default()));
+        while peer.receive().is_some() {}
+    });
+    let here = Scratch::new();
+    let mut command = cp();
+    command.args(["--accept-new", "--state-dir"]).arg(here.join("state"));
+    command.args(["--chown", "65534:65534"]).arg(server.url()).arg(here.join("in"));
+    let done = run(&mut command);
+    let found = fs::symlink_metadata(here.join("in/l"));
+    let found = found.unwrap_or_else(|e| panic!("{e}: {}{}", done.out, done.err));
+    assert_eq!((found.uid(), found.gid()), (65534, 65534));
+}
