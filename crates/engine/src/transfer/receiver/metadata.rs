@@ -191,8 +191,11 @@ impl MetadataWriter {
 
     /// Sets the metadata of an existing entry where it differs.
     pub(crate) fn refresh(&self, dir: &Dir, name: &OsStr, entry: &Entry) -> io::Result<()> {
-        let earlier = dir.stat(name)?.mode;
-        self.apply(Target::Entry(dir, name), entry, Some(earlier))
+        let earlier = match self.keeps(MetadataRules::NO_MODES) {
+            true => Some(dir.stat(name)?.mode),
+            false => None,
+        };
+        self.apply(Target::Entry(dir, name), entry, earlier)
     }
 
     /// True if an entry has all the metadata that is kept.
