@@ -5,7 +5,7 @@ use super::super::harness::{
     Daemon, Peer, Scratch, assert_same, base, below, open_push_of, run, write_file,
 };
 use super::clients::Scene;
-use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES, XATTR_BYTES_PER_ENTRY};
 use bankfull_proto::wire::control::{
     Cause, Direction, Entry, EntryKind, Failed, Failure, Message, Open, PathBytes, Source, Verdict,
     Want,
@@ -170,7 +170,9 @@ fn client_that_completes_no_directory_is_refused() {
     assert!(matches!(peer.receive(), Some(Message::Opened(_))));
     peer.send(&Message::Entries(vec![base()]));
     // One message beyond the limit: with more, the answer might be lost with the connection.
-    let limit = 2 * MAX_FILES + 2 * MAX_DIRECTORY_DEPTH as u64;
+    // An entry with attributes counts as more than one.
+    let heaviest = (MAX_XATTRS_BYTES / XATTR_BYTES_PER_ENTRY) as u64;
+    let limit = 2 * MAX_FILES + heaviest + 2 * MAX_DIRECTORY_DEPTH as u64;
     for batch in 0..=limit.div_ceil(ANNOUNCED_AT_ONCE) {
         let first = 2 + batch * ANNOUNCED_AT_ONCE;
         let name = |id: u64| id.to_string().into_bytes();
