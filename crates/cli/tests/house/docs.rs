@@ -106,6 +106,15 @@ fn commands_in_documents_exist_with_their_flags() -> Fallible<()> {
     none(&findings)
 }
 
+/// Splits a group of letters, such as `-aH`, into flags; returns other words alone.
+fn letters(word: &str) -> Vec<String> {
+    let group = word.strip_prefix('-').filter(|group| !group.starts_with('-') && group.len() > 1);
+    match group.filter(|group| group.bytes().all(|letter| letter.is_ascii_alphabetic())) {
+        Some(group) => group.chars().map(|letter| format!("-{letter}")).collect(),
+        None => vec![word.to_owned()],
+    }
+}
+
 /// Returns the fault of the words after `bankfull SUB`: an unknown command or flag.
 fn wrong_words(sub: &str, words: &[&str]) -> Fallible<Option<String>> {
     let output = Command::new(env!("CARGO_BIN_EXE_bankfull")).args([sub, "--help"]).output()?;
@@ -115,7 +124,7 @@ fn wrong_words(sub: &str, words: &[&str]) -> Fallible<Option<String>> {
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     let known = |flag: &&str| finds_flag(&help, flag.split('=').next().unwrap_or_default());
     let flags = words.iter().filter(|word| word.starts_with('-') && **word != "--");
-    let unknown = flags.copied().find(|flag| !known(flag));
+    let unknown = flags.flat_map(|word| letters(word)).find(|flag| !known(&flag.as_str()));
     Ok(unknown.map(|flag| format!("`bankfull {sub}` has no flag {flag}")))
 }
 
