@@ -237,3 +237,43 @@ fn directories_keep_modes_and_times_and_mounts_stay() {
     let seconds = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert_eq!(seconds, 1_000_000_000);
 }
+
+#[test]
+fn lists_delete_in_their_directories_alone() {
+    let here = Scratch::new();
+    let (source, copy) = (here.path().join("s"), here.path().join("d"));
+    for (root, name) in [(&source, "f"), (&copy, "extra")] {
+        for dir in ["a", "b/c"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+            write_file(&root.join(dir).join(name), b"x");
+        }
+    }
+    write_file(&copy.join("b/beside"), b"x");
+    write_file(&copy.join("top"), b"x");
+    write_file(&here.path().join("list"), b"a\nb/c\n");
+    let mut command = cp();
+    command.args(["-r", "--delete", "--files-from"]).arg(here.path().join("list"));
+    run(command.arg(&source).arg(&copy)).expect(0);
+    let left = paths(&copy);
+    let expected = ["", "a", "a/f", "b", "b/beside", "b/c", "b/c/f", "top"].map(PathBuf::from);
+    assert_eq!(left, expected);
+}
+
+#[test]
+fn ignored_entries_stay_unless_excluded_ones_are_deleted() {
+    let here = Scratch::new();
+    let (source, copy) = two_trees(&here);
+    write_file(&source.join(".gitignore"), b"*.o\n");
+    for root in [&source, &copy] {
+        write_file(&root.join("x.o"), b"x");
+    }
+    let with = |flag: &str| {
+        let mut command = cp();
+        command.args([flag, "--ignore-file", ".gitignore"]).arg(contents(&source)).arg(&copy);
+        run(&mut command).expect(0)
+    };
+    with("--delete");
+    assert!(copy.join("x.o").exists() && !copy.join("old").exists());
+    with("--delete-excluded");
+    assert!(!copy.join("x.o").exists() && copy.join("new").exists());
+}

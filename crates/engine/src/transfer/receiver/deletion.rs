@@ -132,11 +132,15 @@ impl<'d, 'a> Deletion<'d, 'a> {
         };
         let cleaned = Cleaned { dir, path, filters: &filters, depth, is_deleted: false };
         let (mut extraneous, mut subdirs) = (Vec::new(), Vec::new());
+        let is_listed = self.names.is_listed(hash);
         let listed = self.list(&cleaned, |names, name, is_dir| {
             let hash = names.hash(hash, name.as_bytes());
             if !names.has(hash) {
-                extraneous.push((name, is_dir));
-            } else if is_dir && names.is_listed(hash) {
+                // Directories above listed names are not listed themselves.
+                if is_listed {
+                    extraneous.push((name, is_dir));
+                }
+            } else if is_dir && names.is_dir(hash) {
                 subdirs.push((name, hash));
             }
         });

@@ -7,7 +7,7 @@ use crate::base::error::Error;
 use bankfull_proto::limits::MAX_KEPT_NAMES;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, LeftOut};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 /// Hash of the destination itself.
@@ -19,14 +19,14 @@ pub(super) struct SourceNames {
     key: RandomState,
     /// Hashes of all paths.
     present: Vec<u64>,
-    /// Hashes of the directories that the sender lists.
-    listed: Vec<u64>,
-    /// Hashes of directories that it does not list, after all.
+    /// Hashes of all directories.
+    dirs_seen: Vec<u64>,
+    /// Hashes of those that the sender does not list.
     unlisted: Vec<u64>,
-    /// Directories that are not completed, by number.
+    /// Those that are not completed, by number.
     dirs: HashMap<u64, u64>,
     /// Names of the sources that are directories; empty: their contents.
-    roots: Vec<Vec<u8>>,
+    roots: BTreeSet<Vec<u8>>,
     /// Number of entries in these.
     entries: u64,
 }
@@ -36,10 +36,10 @@ impl SourceNames {
         Self {
             key: RandomState::new(),
             present: Vec::new(),
-            listed: Vec::new(),
+            dirs_seen: Vec::new(),
             unlisted: Vec::new(),
             dirs: HashMap::from([(0, BASE)]),
-            roots: Vec::new(),
+            roots: BTreeSet::new(),
             entries: 0,
         }
     }
@@ -63,10 +63,10 @@ impl SourceNames {
         if is_dir {
             self.check_room()?;
             self.dirs.insert(entry.id, hash);
-            self.listed.push(hash);
+            self.dirs_seen.push(hash);
         }
         match entry.parent {
-            0 if is_dir => self.roots.push(entry.name.clone()),
+            0 if is_dir => drop(self.roots.insert(entry.name.clone())),
             0 => {}
             _ => self.entries += 1,
         }
@@ -96,7 +96,7 @@ impl SourceNames {
     }
 
     fn check_room(&self) -> Result<(), Error> {
-        let kept = self.present.len() + self.listed.len() + self.unlisted.len();
+        let kept = self.present.len() + self.dirs_seen.len() + self.unlisted.len();
         match kept >= MAX_KEPT_NAMES {
             true => {
                 let what = "the number of entries beside --delete";
@@ -120,7 +120,7 @@ impl SourceNames {
 
     /// Prepares for questions.
     pub(super) fn sort(&mut self) {
-        [&mut self.present, &mut self.listed, &mut self.unlisted]
+        [&mut self.present, &mut self.dirs_seen, &mut self.unlisted]
             .into_iter()
             .for_each(|hashes| hashes.sort_unstable());
     }
@@ -130,9 +130,14 @@ impl SourceNames {
         self.present.binary_search(&hash).is_ok()
     }
 
-    /// True if the source has a directory of this hash that was listed.
+    /// True if the source has a directory of this hash.
+    pub(super) fn is_dir(&self, hash: u64) -> bool {
+        self.dirs_seen.binary_search(&hash).is_ok()
+    }
+
+    /// True if the sender has listed the directory of this hash.
     pub(super) fn is_listed(&self, hash: u64) -> bool {
-        self.listed.binary_search(&hash).is_ok() && self.unlisted.binary_search(&hash).is_err()
+        self.is_dir(hash) && self.unlisted.binary_search(&hash).is_err()
     }
 
     /// True if the sources have no entries.
@@ -140,10 +145,9 @@ impl SourceNames {
         self.entries == 0
     }
 
-    /// Returns the names of the sources whose directories may be cleaned.
+    /// Returns the names of the sources that are directories.
     pub(super) fn roots(&self) -> Vec<Vec<u8>> {
-        let may_clean = |root: &&Vec<u8>| self.is_listed(self.hash_of_root(root));
-        self.roots.iter().filter(may_clean).cloned().collect()
+        self.roots.iter().cloned().collect()
     }
 
     /// Returns the hash of a source.
