@@ -23,7 +23,7 @@ pub(super) struct SourceNames {
     dirs_seen: Vec<u64>,
     /// Hashes of those that the sender does not list.
     unlisted: Vec<u64>,
-    /// Those that are not completed, by number.
+    /// Directories that are not completed, by number.
     dirs: HashMap<u64, u64>,
     /// Names of the sources that are directories; empty: their contents.
     roots: BTreeSet<Vec<u8>>,
