@@ -323,7 +323,7 @@ mod tests {
             token: Some("secret".into()),
             state_dir: Some("/state".into()),
             ssh: Some("env-ssh -4".into()),
-            log: None,
+            ..Environment::default()
         }
     }
 

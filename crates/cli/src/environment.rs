@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// All variables in use, with their purpose. A test compares them with `docs/cli.md`.
-pub(crate) const VARIABLES: [(&str, &str); 7] = [
+pub(crate) const VARIABLES: [(&str, &str); 9] = [
     (
         "BANKFULL_TOKEN",
         "The access token itself, instead of --token-file; an empty value is an error.",
@@ -17,6 +17,11 @@ pub(crate) const VARIABLES: [(&str, &str); 7] = [
         "What is logged: a level (error, warn, info, debug, trace, off), or TARGET=LEVEL separated \
          by commas. On standard error, unless --log-file names a file.",
     ),
+    (
+        "BANKFULL_CONFIG",
+        "The configuration file, instead of those of the user and the system; empty: none.",
+    ),
+    ("XDG_CONFIG_HOME", "Base of the user's configuration file; ~/.config if it is not absolute."),
     ("XDG_STATE_HOME, HOME", "Base of the default state directory."),
     ("TERM", "Without a value, or dumb: no progress line."),
     ("NO_COLOR", "Respected: the output never has colours."),
@@ -34,6 +39,12 @@ pub(crate) struct Environment {
     pub(crate) ssh: Option<OsString>,
     /// `BANKFULL_LOG`: filter of the log.
     pub(crate) log: Option<String>,
+    /// `BANKFULL_CONFIG`: the only configuration file; an empty value is kept.
+    pub(crate) config: Option<PathBuf>,
+    /// `XDG_CONFIG_HOME`: base of the user's configuration file.
+    pub(crate) config_home: Option<PathBuf>,
+    /// `HOME`: home directory.
+    pub(crate) home: Option<PathBuf>,
 }
 
 impl Environment {
@@ -45,6 +56,9 @@ impl Environment {
             state_dir: filled("BANKFULL_STATE_DIR").map(PathBuf::from),
             ssh: filled("BANKFULL_SSH"),
             log: filled("BANKFULL_LOG").map(|value| value.to_string_lossy().into_owned()),
+            config: std::env::var_os("BANKFULL_CONFIG").map(PathBuf::from),
+            config_home: filled("XDG_CONFIG_HOME").map(PathBuf::from),
+            home: filled("HOME").map(PathBuf::from),
         }
     }
 }

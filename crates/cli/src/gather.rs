@@ -1,9 +1,10 @@
 //! `bankfull gather`: builds a gathering from flags and lists, runs it, and shows its progress.
 
+use crate::config::{self, Remotes};
 use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{GatherFlags, TuneHow};
+use crate::flags::{DaemonFlags, GatherFlags, SshFlags, TuneHow};
 use crate::output::{self, Beginning, Ending, Reporter};
 use crate::report::Recorder;
 use crate::{file_list, log};
@@ -18,11 +19,20 @@ use std::path::Path;
 const MAX_LIST_BYTES: u64 = 16 << 20;
 
 /// Gathers the sources that the flags name.
-pub(crate) fn run(flags: &GatherFlags) -> Exit {
+pub(crate) fn run(mut flags: GatherFlags, remotes: &Remotes) -> Exit {
     let (typed, destination) = flags.operands();
     let listed = flags.from_file.as_deref().map_or(Ok(Vec::new()), read_list);
     let mut sources = typed.to_vec();
     sources.extend(listed.iter().flatten().cloned());
+    let resolved = listed.and_then(|_| {
+        let notes = remotes.resolve(sources.iter_mut(), &mut flags.daemon);
+        notes.map_err(|problem| Error::new(ErrorKind::Usage, problem))
+    });
+    if flags.from_file.is_some() && remotes.has_defaults() {
+        drop_idle(&mut flags, &sources);
+    }
+    let flags = &flags;
+    config::show_notes(resolved.as_deref().unwrap_or_default(), &flags.show);
     let mut render = output::render(&flags.show, flags.dry_run);
     render.begin(&Beginning::Gather {
         sources: sources.clone(),
@@ -33,11 +43,23 @@ pub(crate) fn run(flags: &GatherFlags) -> Exit {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let result = listed.and_then(|_| gather(flags, &sources, &destination, &reporter));
+    let result = resolved.and_then(|_| gather(flags, &sources, &destination, &reporter));
     let render = reporter.finish();
     match &result {
         Ok(summary) => output::end(render, &Ending::Gathered(summary)),
         Err(error) => output::end(render, &Ending::Failed(error)),
+    }
+}
+
+/// Drops flags for routes that no source takes: the configuration file is read before the list.
+fn drop_idle(flags: &mut GatherFlags, sources: &[OsString]) {
+    let places: Vec<Location> = sources.iter().filter_map(|s| Location::parse(s).ok()).collect();
+    if !places.iter().any(|place| matches!(place, Location::Daemon { .. })) {
+        let state_dir = flags.daemon.state_dir.take();
+        flags.daemon = DaemonFlags { state_dir, ..DaemonFlags::default() };
+    }
+    if !places.iter().any(|place| matches!(place, Location::Ssh { .. })) {
+        flags.ssh = SshFlags::default();
     }
 }
 

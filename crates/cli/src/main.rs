@@ -6,6 +6,7 @@
 //! connections is in the library `bankfull`.
 
 mod agent;
+mod config;
 mod cp;
 mod docs;
 mod environment;
@@ -24,6 +25,8 @@ mod signals;
 mod token;
 mod usage;
 
+use crate::config::Remotes;
+use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{Cli, Command};
 use clap::Parser;
@@ -37,8 +40,10 @@ static ALLOCATOR: bankfull::RetryingAllocator = bankfull::RetryingAllocator;
 
 fn main() -> ExitCode {
     bankfull::use_few_arenas();
-    let arguments = match foreign::adapted(std::env::args_os().collect()) {
-        Ok(arguments) => arguments,
+    let adapted = foreign::adapted(std::env::args_os().collect());
+    let applied = adapted.and_then(|typed| config::applied(typed, &Environment::read()));
+    let (arguments, remotes) = match applied {
+        Ok(applied) => applied,
         Err(problem) => {
             output::Output::standard().error(&problem);
             return Exit::Usage.into();
@@ -46,7 +51,7 @@ fn main() -> ExitCode {
     };
     match Cli::try_parse_from(arguments) {
         Ok(cli) => {
-            let exit = run(cli.command);
+            let exit = run(cli.command, &remotes);
             let _ = std::io::stdout().flush();
             // Threads of a finished copy may still be connecting; do not wait for them.
             bankfull::exit_now(exit as u8)
@@ -65,12 +70,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Exit {
+fn run(mut command: Command, remotes: &Remotes) -> Exit {
+    if let Err(problem) = config::resolve(&mut command, remotes) {
+        output::Output::standard().error(&problem);
+        return Exit::Usage;
+    }
     match command {
         Command::Cp(flags) => cp::run(&flags),
-        Command::Gather(flags) => gather::run(&flags),
+        Command::Gather(flags) => gather::run(*flags, remotes),
         Command::Probe(flags) => probe::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
+        Command::Config(flags) => config::run(&flags),
         Command::Agent { max_memory } => agent::run(max_memory),
         Command::Completions { shell } => docs::show(Ok(docs::completions(shell))),
         Command::Man { command } => docs::show(docs::man(command.as_deref())),

@@ -57,6 +57,11 @@ pub(crate) fn line(error: &clap::Error, arguments: impl Iterator<Item = OsString
     format!("{problem} (see {command} --help)")
 }
 
+/// Returns the problem of an error, without the command line.
+pub(crate) fn problem(error: &clap::Error) -> String {
+    joined(&error.to_string(), |_| true)
+}
+
 /// Returns the program with the subcommand in `arguments`, if that exists.
 fn command(arguments: &[OsString]) -> String {
     let root = Cli::command();

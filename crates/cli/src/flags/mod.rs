@@ -4,6 +4,7 @@
 //! The help texts are the source of `--help`, the manual and the completions. The first paragraph
 //! is the line of `-h`. Tests compare them with `docs/cli.md`.
 
+mod config;
 mod cp;
 mod delete;
 mod earlier;
@@ -17,6 +18,7 @@ mod serve;
 mod values;
 mod when;
 
+pub(crate) use config::{ConfigFlags, ConfigView};
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
 pub(crate) use probe::ProbeFlags;
@@ -57,6 +59,7 @@ pub(crate) enum Command {
     Gather(Box<GatherFlags>),
     Probe(Box<ProbeFlags>),
     Serve(ServeFlags),
+    Config(ConfigFlags),
     /// Speak the protocol on standard input and output; `bankfull cp` starts it over ssh
     #[command(hide = true)]
     Agent {
@@ -161,6 +164,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         "gather" => gather::EXAMPLES,
         "probe" => probe::EXAMPLES,
         "serve" => serve::EXAMPLES,
+        "config" => config::EXAMPLES,
         "completions" => COMPLETIONS_EXAMPLES,
         "man" => MAN_EXAMPLES,
         _ => &[],

@@ -11,6 +11,7 @@
     reason = "a test fails if its setup fails, and reports on standard output"
 )]
 
+mod configuration;
 mod deletion;
 mod earlier;
 mod faults;
@@ -49,6 +50,8 @@ fn command() -> Command {
     for name in VARIABLES {
         command.env_remove(name);
     }
+    // The configuration of the user does not apply.
+    command.env("BANKFULL_CONFIG", "");
     // Tests must not write to the user's state directory.
     command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command

@@ -106,6 +106,7 @@ pub(crate) fn unprivileged_within(scratch: &Scratch, own: &Path, threads: u32) -
 
 fn as_unprivileged(command: &mut Command) {
     command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).env("HOME", "/nonexistent");
+    command.env("BANKFULL_CONFIG", "");
     for name in VARIABLES {
         command.env_remove(name);
     }

@@ -1,0 +1,111 @@
+//! `bankfull config`: shows the values in force, or the paths of the files.
+
+use super::file::{COMMANDS, Value};
+use super::{defaults, load, paths};
+use crate::environment::Environment;
+use crate::exit::Exit;
+use crate::flags::{Cli, ConfigFlags, ConfigView};
+use crate::output::{Output, printable};
+use clap::CommandFactory;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// A value in force.
+struct Setting {
+    key: String,
+    value: Value,
+    file: PathBuf,
+}
+
+impl Setting {
+    fn new(key: String, value: Value, file: &Path) -> Self {
+        Self { key, value, file: file.to_owned() }
+    }
+
+    fn line(&self) -> String {
+        format!("{} = {}  # {}", self.key, self.value, printable(&self.file))
+    }
+
+    fn json(&self) -> String {
+        let value = match &self.value {
+            Value::Switch(value) => json!(value),
+            Value::Number(value) | Value::Count(value) => json!(value),
+            Value::Text(value) => json!(value),
+            Value::List(values) => json!(values),
+        };
+        json!({ "key": self.key, "value": value, "file": self.file.to_string_lossy() }).to_string()
+    }
+}
+
+/// Shows what the flags ask for.
+pub(crate) fn run(flags: &ConfigFlags) -> Exit {
+    let environment = Environment::read();
+    let mut output = Output::standard();
+    let lines = match flags.view {
+        ConfigView::Path => Ok(paths(&environment)
+            .iter()
+            .map(|path| match flags.json {
+                true => json!({ "path": path.to_string_lossy() }).to_string(),
+                false => printable(path),
+            })
+            .collect()),
+        ConfigView::Show => settings(&environment).map(|all| {
+            let line = if flags.json { Setting::json } else { Setting::line };
+            all.iter().map(line).collect::<Vec<String>>()
+        }),
+    };
+    match lines {
+        Err(problem) => {
+            output.error(&problem);
+            return Exit::Usage;
+        }
+        Ok(lines) if lines.is_empty() => output.message(&nothing(&environment)),
+        Ok(lines) => lines.iter().for_each(|line| output.data_line(line)),
+    }
+    match output.failure() {
+        None => Exit::Done,
+        Some(why) => {
+            output.error(&why);
+            Exit::Local
+        }
+    }
+}
+
+/// Returns why there are no values.
+fn nothing(environment: &Environment) -> String {
+    let paths = paths(environment);
+    let shown: Vec<String> = paths.iter().map(|path| printable(path)).collect();
+    match (paths.is_empty(), paths.iter().any(|path| path.exists())) {
+        (true, _) => "no configuration file: BANKFULL_CONFIG is empty".to_owned(),
+        (false, true) => format!("no settings in {}", shown.join(" and ")),
+        (false, false) => format!("no configuration file: create {}", shown.join(" or ")),
+    }
+}
+
+/// Returns the values in force, checked.
+fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
+    let root = Cli::command();
+    let content = load(environment, &root)?;
+    let mut all = Vec::new();
+    for name in COMMANDS {
+        for entry in content.defaults.get(name).into_iter().flatten() {
+            defaults::check(&root, name, entry)?;
+            let key = format!("{name}.{}", entry.key);
+            all.push(Setting::new(key, entry.value.clone(), &entry.file));
+        }
+    }
+    for (name, remote) in &content.remotes {
+        let token = remote.token_file.as_ref().map(|path| path.display().to_string());
+        let fingerprint = remote.fingerprint.map(|fingerprint| fingerprint.to_string());
+        let values = [
+            ("url", Some(remote.url.clone())),
+            ("token-file", token),
+            ("fingerprint", fingerprint),
+        ];
+        for (key, value) in values {
+            let key = format!("remote.{name}.{key}");
+            all.extend(value.map(|value| Setting::new(key, Value::Text(value), &remote.file)));
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,173 @@
+//! Tests of the configuration file without the program.
+
+use super::file::{self, Content};
+use super::*;
+use clap::Parser;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+fn parse(text: &str, file: &str) -> Result<Content, String> {
+    file::parse(text, Path::new(file), &Cli::command(), Some(Path::new("/home/me")))
+}
+
+/// Returns the arguments of a command line with the defaults of a text.
+fn merged(text: &str, line: &str, environment: &Environment) -> Result<Vec<String>, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let environment = Environment { config: Some(file.path().into()), ..environment.clone() };
+    let typed = ["bankfull"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+    let (arguments, _) = applied(typed, &environment)?;
+    assert!(Cli::try_parse_from(&arguments).is_ok(), "{arguments:?}");
+    Ok(arguments.into_iter().skip(2).map(|word| word.into_string().unwrap()).collect())
+}
+
+fn plain(text: &str, line: &str) -> Vec<String> {
+    merged(text, line, &Environment::default()).unwrap()
+}
+
+#[test]
+fn values_become_arguments_in_their_order() {
+    let text = "[cp]\nstreams = 8\nmax_rate = \"80mbit\"\ndelete = true\nchecksum = false\n\
+                timeout = 2.5\nverbose = 2";
+    assert_eq!(
+        plain(text, "cp a host:b"),
+        [
+            "--streams=8",
+            "--max-rate=80mbit",
+            "--delete",
+            "--timeout=2.5",
+            "--verbose",
+            "--verbose",
+            "a",
+            "host:b"
+        ]
+    );
+    assert_eq!(plain(text, "gather host:a b"), ["host:a", "b"]);
+}
+
+#[test]
+fn command_line_overrides_the_file() {
+    let text = "[cp]\nstreams = 8\nverbose = true\nreport = \"r.html\"\nno-times = true";
+    let line = "cp --streams 2 -q -n -t a b";
+    let all = ["--no-times", "--streams", "2", "-q", "-n", "-t", "a", "b"];
+    assert_eq!(plain(text, line), all);
+}
+
+#[test]
+fn filters_follow_those_of_the_command_line() {
+    let text = "[cp]\ninclude = \"b\"\nexclude = [\"*.o\", \"-x\"]";
+    let all = ["--exclude", "--", "--include=b", "--exclude=*.o", "--exclude=-x", "--", "a", "b"];
+    assert_eq!(plain(text, "cp --exclude -- -- a b"), all);
+}
+
+#[test]
+fn idle_default_is_left_out() {
+    let text = "[cp]\nmax-rate = \"80mbit\"\naccept-new = true\ndeploy = true\n\
+                max-memory = \"64MiB\"\nstreams = 3";
+    assert_eq!(plain(text, "cp a b"), ["--streams=3", "a", "b"]);
+    let daemon = ["--max-rate=80mbit", "--accept-new", "--streams=3", "a", "bankfull://h/b"];
+    assert_eq!(plain(text, "cp a bankfull://h/b"), daemon);
+    let ssh = ["--max-rate=80mbit", "--deploy", "--max-memory=64MiB", "--streams=3", "h:a", "b"];
+    assert_eq!(plain(text, "cp h:a b"), ssh);
+}
+
+#[test]
+fn variable_overrides_the_file() {
+    let environment = Environment {
+        token: Some("t".into()),
+        state_dir: Some("s".into()),
+        ssh: Some("ssh".into()),
+        ..Environment::default()
+    };
+    let text = "[cp]\ntoken-file = \"t\"\nstate-dir = \"s\"\nssh-command = \"x\"";
+    let line = "cp h:a bankfull://h/b";
+    assert_eq!(merged(text, line, &environment).unwrap(), ["h:a", "bankfull://h/b"]);
+    assert_eq!(plain(text, line).len(), 5);
+}
+
+#[test]
+fn file_of_the_user_overrides_that_of_the_system() {
+    let mut all = parse("[cp]\nstreams = 2\ndelete = true", "/etc/c").unwrap();
+    all.override_with(parse("[cp]\ndelete = false\nfsync = \"file\"", "/home/c").unwrap());
+    let arguments: Vec<String> = all.defaults["cp"].iter().flat_map(|e| e.arguments()).collect();
+    assert_eq!(arguments, ["--streams=2", "--fsync=file"]);
+}
+
+#[test]
+fn home_is_expanded_in_paths() {
+    let text = "[cp]\ntoken-file = \"~/t\"\nexclude = [\"~/x\"]";
+    let all = parse(text, "/c").unwrap();
+    let arguments: Vec<String> = all.defaults["cp"].iter().flat_map(|e| e.arguments()).collect();
+    assert_eq!(arguments, ["--token-file=/home/me/t", "--exclude=~/x"]);
+}
+
+#[test]
+fn unknown_name_has_the_nearest_one() {
+    for (text, line) in [
+        ("[cp]\nstrems = 2", "/c: unknown key strems in [cp]: did you mean streams?"),
+        (
+            "[serve]\nreadonly = true",
+            "/c: unknown key readonly in [serve]: did you mean read-only?",
+        ),
+        ("[server]", "/c: unknown table [server]: did you mean [serve]?"),
+        (
+            "[remote.a]\nurl = \"h\"\ntoken = \"t\"",
+            "/c: unknown key token in [remote.a]: did you mean token-file?",
+        ),
+        ("delete = true", "/c: delete is outside a table: write it below [cp]"),
+        ("[cp]\nstreams = true", "/c: streams in [cp] takes a string or a number"),
+        ("[cp]\ndelete = 1", "/c: delete in [cp] takes true or false"),
+        (
+            "[remote.a]",
+            "/c: [remote.a] has no url: write url = \"bankfull://HOST/PATH\" or \"HOST:PATH\"",
+        ),
+    ] {
+        assert_eq!(parse(text, "/c").unwrap_err(), line);
+    }
+    for key in ["help", "version", "SRC"] {
+        assert!(parse(&format!("[cp]\n{key} = true"), "/c").unwrap_err().contains("unknown key"));
+    }
+    assert!(parse("[cp]\n\nx = = 1", "/c").unwrap_err().starts_with("/c, line 3: "));
+}
+
+#[test]
+fn bad_value_names_the_file_and_the_key() {
+    let error = merged("[cp]\nstreams = 99", "cp a b", &Environment::default()).unwrap_err();
+    assert!(error.contains(": streams in [cp]: invalid value '99' for '--streams"), "{error}");
+    let error = merged("[cp]\nquiet = true\njson = true", "cp a b", &Environment::default());
+    assert!(error.unwrap_err().starts_with("[cp] of "));
+}
+
+#[test]
+fn writable_file_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let set = |mode| std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode));
+    for mode in [0o620, 0o602, 0o666] {
+        set(mode).unwrap();
+        let error = file::read(file.path()).unwrap_err();
+        assert!(error.ends_with(&format!("run chmod go-w {}", file.path().display())), "{error}");
+    }
+    set(0o644).unwrap();
+    assert_eq!(file::read(file.path()), Ok(Some(String::new())));
+    assert_eq!(file::read(Path::new("/nonexistent/c")), Ok(None));
+    assert!(file::read(Path::new("/")).is_err());
+}
+
+#[test]
+fn paths_follow_the_variables() {
+    let at = |config: Option<&str>, base: Option<&str>| {
+        paths(&Environment {
+            config: config.map(PathBuf::from),
+            config_home: base.map(PathBuf::from),
+            home: Some("/home/me".into()),
+            ..Environment::default()
+        })
+    };
+    let system = PathBuf::from(SYSTEM_FILE);
+    let own = PathBuf::from("/home/me/.config/bankfull/config.toml");
+    assert_eq!(at(None, None), [system.clone(), own.clone()]);
+    assert_eq!(at(None, Some("relative")), [system.clone(), own]);
+    assert_eq!(at(None, Some("/x")), [system, PathBuf::from("/x/bankfull/config.toml")]);
+    assert_eq!(at(Some("/c"), Some("/x")), [PathBuf::from("/c")]);
+    assert!(at(Some(""), None).is_empty());
+}
