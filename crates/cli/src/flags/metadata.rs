@@ -78,7 +78,7 @@ struct KeepFlags {
 
     /// Keep extended attributes
     ///
-    /// Those of the namespace user; if sender and receiver are root, all but system.
+    /// Covers the namespace user; between root and root, all namespaces but system.
     #[arg(short = 'X', long, action = ArgAction::Count)]
     xattrs: u8,
 

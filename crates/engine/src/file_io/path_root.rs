@@ -288,7 +288,7 @@ impl PathRoot {
 
 /// Splits operands with their paths into directories and names beneath them.
 ///
-/// What is before `/./` is not kept.
+/// The part before `/./` names the directory and is not sent.
 pub(crate) fn relative_names(paths: &[PathBytes]) -> Result<Vec<(Vec<u8>, NameList)>, Error> {
     let mut bases: Vec<(Vec<u8>, Vec<Vec<u8>>)> = Vec::new();
     for PathBytes(path) in paths {
