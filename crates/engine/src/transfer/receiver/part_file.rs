@@ -66,6 +66,8 @@ type LockOwners = HashMap<(u64, u64), LockOwner>;
 struct LockOwner {
     session: Weak<Session>,
     version: u64,
+    /// Identity of this hold.
+    hold: Arc<()>,
 }
 
 /// Request of a session to lock a part file.
@@ -121,13 +123,13 @@ pub(crate) struct EarlierPart {
 /// An open part file with its journal.
 #[derive(Debug)]
 pub(crate) struct PartFile {
-    // Dropped before the file, whose closing releases the lock.
-    _owner: OwnerEntry,
     pub(crate) file: File,
     direct: Option<DirectFile>,
     journal: Mutex<Journal>,
     /// True if the part file may hold data that is in no record.
     pub(crate) may_hold_stale_data: bool,
+    // Dropped after the file, whose closing releases the lock: a held lock has an owner.
+    _owner: OwnerEntry,
 }
 
 /// A part file opened for direct I/O.
@@ -151,13 +153,13 @@ struct Journal {
 #[derive(Debug)]
 struct OwnerEntry {
     key: (u64, u64),
-    session: Weak<Session>,
+    hold: Arc<()>,
 }
 
 impl Drop for OwnerEntry {
     fn drop(&mut self) {
         let mut owners = lock(&LOCK_OWNERS);
-        if owners.get(&self.key).is_some_and(|held| held.session.ptr_eq(&self.session)) {
+        if owners.get(&self.key).is_some_and(|held| Arc::ptr_eq(&held.hold, &self.hold)) {
             owners.remove(&self.key);
         }
     }
@@ -246,11 +248,11 @@ impl PartFile {
             }
         }
         Ok(file.zip(journal).map(|((file, owner), journal)| Self {
-            _owner: owner,
             file,
             direct: None,
             journal: Mutex::new(journal),
             may_hold_stale_data: false,
+            _owner: owner,
         }))
     }
 
@@ -331,7 +333,7 @@ impl PartFile {
             journal.map_err(|e| failure("cannot continue the journal of an earlier run", &e))?;
         let journal = Mutex::new(journal);
         Ok(Some(EarlierPart {
-            part: Self { _owner: owner, file, direct: None, journal, may_hold_stale_data: true },
+            part: Self { file, direct: None, journal, may_hold_stale_data: true, _owner: owner },
             recorded,
             is_unaltered: is_unaltered(change_time(&part), closed, written.mtime.secs),
             is_rewritten,
@@ -343,9 +345,9 @@ impl PartFile {
     pub(crate) fn of(file: File) -> Self {
         let journal =
             Journal { file: tempfile::tempfile().unwrap(), bytes: 0, records_since_barrier: 0 };
-        let _owner = OwnerEntry { key: (0, 0), session: Weak::new() };
+        let _owner = OwnerEntry { key: (0, 0), hold: Arc::default() };
         let journal = Mutex::new(journal);
-        Self { _owner, file, direct: None, journal, may_hold_stale_data: false }
+        Self { file, direct: None, journal, may_hold_stale_data: false, _owner }
     }
 
     /// Enables direct I/O if the options allow it. Sparse files are written page by page, and need
@@ -597,9 +599,14 @@ fn lock_part(
     let mut own_wait = LockWait::default();
     let mut kept_wait = request.wait.map(lock);
     let wait = kept_wait.as_deref_mut().unwrap_or(&mut own_wait);
-    // Without locks in the file system, the user must avoid two sessions at once.
-    while !bankfull_sys::try_lock(file).unwrap_or(true) {
-        let owner = preempt(key, entry.version, request.session);
+    loop {
+        // Looked up before the attempt: afterwards the owner may have closed it.
+        let holder = holder(key);
+        // Without locks in the file system, the user must avoid two sessions at once.
+        if bankfull_sys::try_lock(file).unwrap_or(true) {
+            break;
+        }
+        let owner = preempt(holder, entry.version, request.session);
         if owner == Owner::Same && wait.began.elapsed() >= request.own_session_timeout {
             return Ok(LockOutcome::HeldBySelf);
         }
@@ -617,10 +624,11 @@ fn lock_part(
     if !is_named(dir, names, file) {
         return Ok(LockOutcome::Replaced);
     }
+    let owner = OwnerEntry { key, hold: Arc::default() };
     let session = Arc::downgrade(request.session);
-    let held = LockOwner { session: Weak::clone(&session), version: entry.version };
+    let held = LockOwner { session, version: entry.version, hold: Arc::clone(&owner.hold) };
     lock(&LOCK_OWNERS).insert(key, held);
-    Ok(LockOutcome::Acquired(OwnerEntry { key, session }))
+    Ok(LockOutcome::Acquired(owner))
 }
 
 impl LockWait {
@@ -673,11 +681,17 @@ enum Owner {
     Other,
 }
 
+/// Session of this process that holds a part file, and the version that it receives.
+fn holder(key: (u64, u64)) -> Option<(Arc<Session>, u64)> {
+    let owners = lock(&LOCK_OWNERS);
+    let held = owners.get(&key)?;
+    Some((held.session.upgrade()?, held.version))
+}
+
 /// Ends another session of this process that receives the same source version: its client was
 /// restarted.
-fn preempt(key: (u64, u64), version: u64, session: &Arc<Session>) -> Owner {
-    let held = lock(&LOCK_OWNERS).get(&key).map(|held| (held.session.upgrade(), held.version));
-    let Some((Some(owner), held_version)) = held else { return Owner::Other };
+fn preempt(holder: Option<(Arc<Session>, u64)>, version: u64, session: &Arc<Session>) -> Owner {
+    let Some((owner, held_version)) = holder else { return Owner::Other };
     if Arc::ptr_eq(&owner, session) {
         return Owner::Same;
     }
@@ -888,6 +902,22 @@ mod tests {
         record(&old, 1);
         drop(new);
         assert_eq!(fixture.resume(&Arc::default(), 2), Some(RecordedBlocks::default()));
+    }
+
+    #[test]
+    fn part_that_its_session_closes_meanwhile_is_replaced() {
+        let (fixture, session) = (Fixture::new(), Arc::default());
+        let entry = fixture.entry(2);
+        for _ in 0..2000 {
+            let old = fixture.create(&session, 1).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(old));
+                let idle_timeout = Duration::ZERO;
+                let request = LockRequest { idle_timeout, ..test_request(&session) };
+                let (dir, names, layout) = (&fixture.dir, &fixture.names, fixture.layout);
+                PartFile::create(dir, names, &entry, layout, BOOT, &request).unwrap();
+            });
+        }
     }
 
     #[test]
