@@ -431,16 +431,22 @@ impl<'a> Sender<'a> {
         let id = file.entry.id;
         let path = self.files.path(file);
         if self.rules.dry_run && !equal {
-            self.queue.with_ledger(|ledger| ledger.drop_file(id));
+            self.drop_file(id, &Message::Differs(vec![id]));
             self.forget(id);
-            self.outbox.post(&Message::Differs(vec![id]));
             self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             return self.queue.notify_completion();
         }
-        match self.queue.with_ledger(|ledger| ledger.on_compared(id, equal)) {
+        let next = self.queue.with_ledger(|ledger| {
+            let next = ledger.on_compared(id, equal);
+            if next == NextStep::Completed {
+                // Posted under the lock, as in `drop_file`.
+                self.outbox.post(&Message::Unchanged(vec![id]));
+            }
+            next
+        });
+        match next {
             NextStep::Completed => {
                 self.forget(id);
-                self.outbox.post(&Message::Unchanged(vec![id]));
                 self.remove_later(file, &path);
                 self.stats.file_skipped(path, file.entry.size);
                 self.queue.notify_completion();
@@ -448,6 +454,16 @@ impl<'a> Sender<'a> {
             NextStep::SendDigest => self.send_digest(file),
             _ => self.queue.notify_work(),
         }
+    }
+
+    /// Removes a file from the ledger, and tells the receiver.
+    ///
+    /// Both under the lock: neither `Finish` nor the receiver's `Done` comes in between.
+    fn drop_file(&self, id: u64, message: &Message) {
+        self.queue.with_ledger(|ledger| {
+            self.outbox.post(message);
+            ledger.drop_file(id);
+        });
     }
 
     fn fail_unverifiable(&self, id: u64) {
@@ -488,12 +504,13 @@ impl<'a> Sender<'a> {
             selects_file(&self.rules.walk, now.size, (now.mtime_secs, now.mtime_nanos))
         });
         let will_retry = entry.is_some();
-        // The receiver drops the file before it is announced again. The ledger drops it last,
-        // so that the session never looks complete in between.
         let aborted = Aborted { file: id, failure: failure.clone(), will_retry };
-        self.outbox.post(&Message::Aborted(aborted));
+        let aborted = Message::Aborted(aborted);
         match entry {
             Some(entry) => {
+                // The receiver drops the file before it is announced again. The ledger drops it
+                // last, so that the session never looks complete in between.
+                self.outbox.post(&aborted);
                 self.stats.file_changed(&self.files.path(&file), &file.stats);
                 let total = &self.stats.counts.bytes_total;
                 total.fetch_sub(file.entry.size, Ordering::Relaxed);
@@ -501,10 +518,13 @@ impl<'a> Sender<'a> {
                 let place = Place { dir: file.dir, name: &file.name, linked: file.linked.as_ref() };
                 self.announce(entry, &place, file.attempt + 1);
                 self.announcer.flush();
+                self.queue.with_ledger(|ledger| ledger.drop_file(id));
             }
-            None => self.stats.file_failed(self.files.path(&file), &failure),
+            None => {
+                self.stats.file_failed(self.files.path(&file), &failure);
+                self.drop_file(id, &aborted);
+            }
         }
-        self.queue.with_ledger(|ledger| ledger.drop_file(id));
         self.queue.notify_completion();
     }
 
