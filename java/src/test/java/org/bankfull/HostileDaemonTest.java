@@ -176,6 +176,34 @@ class HostileDaemonTest {
     }
 
     @Test
+    void get_entriesOfOtherKinds_areSkippedWithNotes() throws Exception {
+        try (FakeDaemon daemon = FakeDaemon.greeted(temp, peer -> {
+            peer.send(DaemonMessages.welcome());
+            peer.receive();
+            peer.send(DaemonMessages.opened(TREE));
+            peer.send(Message.entries(List.of(directory(1, 0, "tree"), entry(3, 2, 1, "hard link"),
+                entry(200, 3, 1, "later kind"))));
+            peer.send(new Message.Totals().write());
+            Message answer = peer.receive();
+            while (answer.number != Message.WANTS) {
+                answer = peer.receive();
+            }
+            for (Want want : answer.wants()) {
+                assertEquals(Want.SKIP, want.verdict);
+            }
+            peer.send(Message.sideSummary(Message.FINISH, new long[5], 0));
+            peer.awaitEnd();
+        })) {
+            Summary done =
+                daemon.client().timeoutMillis(5000).get(List.of("tree"), home.toString());
+            assertEquals(2, done.warnings.size(), done.warnings.toString());
+            assertTrue(done.warnings.get(0).startsWith("skipped "), done.warnings.toString());
+            assertEquals(List.of(), done.failures);
+        }
+        assertEquals(List.of(), list(home.resolve("tree")));
+    }
+
+    @Test
     void get_symlinkThenDirectoryOfItsName_isNotFollowed() throws Exception {
         List<Message> answers = new ArrayList<>();
         try (FakeDaemon daemon = FakeDaemon.greeted(temp, peer -> {

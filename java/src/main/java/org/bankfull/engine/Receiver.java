@@ -186,6 +186,10 @@ final class Receiver {
                 onDirectory(entry, parent);
             } else if (entry.kind == Entry.SYMLINK) {
                 onSymlink(entry, parent, wants, created);
+            } else if (entry.isOther()) {
+                summary.addWarning("skipped " + displayPath(entry, parent)
+                    + ": this client creates files, directories and symlinks only");
+                wants.add(new Want(entry.id, Want.SKIP));
             } else {
                 wants.add(onFile(entry, parent, resumed));
             }

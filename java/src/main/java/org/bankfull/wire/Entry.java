@@ -5,11 +5,13 @@ import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 
-/** File, directory or symlink as announced by the sender. */
+/** File, directory, symlink or other entry as announced by the sender. */
 public final class Entry {
     public static final int FILE = 0;
     public static final int DIRECTORY = 1;
     public static final int SYMLINK = 2;
+    /** Largest number of a kind; those after {@link #SYMLINK} are skipped. */
+    private static final int MAX_KIND = 255;
 
     public long id;
     /** ID of the parent directory, announced before; 0: the destination. */
@@ -56,7 +58,7 @@ public final class Entry {
         entry.id = fields.unsigned(0);
         entry.parent = fields.unsigned(1);
         entry.name = fields.bytes(2, Limits.MAX_NAME_BYTES);
-        entry.kind = fields.boundedInt(3, SYMLINK);
+        entry.kind = fields.boundedInt(3, MAX_KIND);
         entry.mode = fields.boundedInt(4, 07777);
         entry.mtimeSecs = fields.signed(5);
         entry.mtimeNanos = fields.boundedInt(6, 999_999_999);
@@ -71,8 +73,16 @@ public final class Entry {
         return entry;
     }
 
+    /** True for a kind that this client does not create, such as hard links and devices. */
+    public boolean isOther() {
+        return kind > SYMLINK;
+    }
+
     private void check() throws WireException {
         checkName();
+        if (isOther()) {
+            return;
+        }
         if (kind != FILE && size != 0) {
             throw new WireException("entry " + id + " has a size but is not a file");
         }
