@@ -177,6 +177,15 @@ impl Dir {
         Ok(Stat::from_raw(&raw))
     }
 
+    /// Opens the entry `name` for its description alone; a symbolic link itself.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is none.
+    pub fn open_path(&self, name: &OsStr) -> io::Result<OwnedFd> {
+        open_child(self, name, OFlags::PATH, Mode::empty())
+    }
+
     /// Describes the file at `rel`, under the rules of [`Dir::open_beneath`].
     ///
     /// The last component is not followed, unless a `/` after it requests the directory. An empty

@@ -137,6 +137,37 @@ fn sources_are_removed_once_the_destination_has_them() {
 }
 
 #[test]
+fn source_that_stays_is_reported_by_a_daemon() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    let source = here.path().join("s");
+    fs::create_dir(&source).unwrap();
+    write_file(&source.join("first"), b"x");
+    fs::hard_link(source.join("first"), source.join("second")).unwrap();
+    // Not even root may remove it.
+    write_file(&source.join("fixed"), b"x");
+    let chattr = |flag| {
+        let done = Command::new("chattr").arg(flag).arg(source.join("fixed")).status();
+        done.is_ok_and(|status| status.success())
+    };
+    let is_fixed = chattr("+i");
+    let copy = here.path().join("copy");
+    let with = |flags: &[&str]| {
+        let mut command = daemon.cp();
+        run(command.arg("-H").args(flags).arg(daemon.url("s/")).arg(&copy))
+    };
+    with(&[]).expect(0);
+    // Unchanged further names are removed, too.
+    let done = with(&["--remove-source-files"]);
+    chattr("-i");
+    assert!(!source.join("first").exists() && !source.join("second").exists());
+    assert_eq!(source.join("fixed").exists(), is_fixed);
+    if is_fixed {
+        done.expect(23).fails(&["cannot remove s/fixed: "]);
+    }
+}
+
+#[test]
 fn removal_that_could_lose_something_is_refused() {
     let here = Scratch::new();
     write_file(&here.path().join("f"), b"x");

@@ -178,7 +178,12 @@ impl SessionRunner<'_> {
         // The sender closes first; the receiver waits for that, so that its last message arrives.
         if result.is_ok() && flushed && receives {
             *lock(&self.close_by) = Some(Instant::now() + self.timeout);
-            reader.wait_closed();
+            reader.read_until_closed(|message| {
+                // Of sources that the sender could not remove.
+                if let Message::Problem(problem) = message {
+                    self.stats.on_peer_problem(problem);
+                }
+            });
         }
         self.session.stop();
         (result, flushed)

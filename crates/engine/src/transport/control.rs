@@ -126,8 +126,10 @@ impl ControlReader {
     }
 
     /// Reads until the peer closes the connection, after it has read everything.
-    pub(crate) fn wait_closed(&mut self) {
-        while self.next().is_ok() {}
+    pub(crate) fn read_until_closed(&mut self, mut on_message: impl FnMut(Message)) {
+        while let Ok(message) = self.next() {
+            on_message(message);
+        }
     }
 
     /// Waits for the first byte before the magic.

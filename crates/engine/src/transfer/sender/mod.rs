@@ -13,7 +13,7 @@ mod stream_thread;
 mod walk;
 mod work_queue;
 
-use crate::base::error::Error;
+use crate::base::error::{Error, problem_message};
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
 use crate::file_io::roots::{SendRules, SourceItem};
@@ -91,8 +91,12 @@ impl<'a> Sender<'a> {
     }
 
     /// Removes source files that the receiver has, if the user asked for that.
+    ///
+    /// Both users learn of failures: the receiver reads until the connection is closed.
     pub(crate) fn remove_sources(&self, stats: &SessionStats<'_>) {
-        self.removal.run(&self.rules.root, stats);
+        let report = |path, failure: &Failure| stats.file_failed(path, failure);
+        let tell = |path, failure| self.outbox.post(&problem_message(path, failure));
+        self.removal.run(&self.rules.root, report, tell);
     }
 
     /// Records a file for its removal, unless its content is elsewhere.
@@ -291,9 +295,7 @@ impl<'a> Sender<'a> {
                 self.remove_later(file, &path);
                 self.stats.file_skipped(path, file.entry.size);
             }
-            (Verdict::Skip, _) if file.entry.kind == EntryKind::Symlink => {
-                self.remove_later(file, &path);
-            }
+            (Verdict::Skip, _) => self.remove_later(file, &path),
             (Verdict::WouldSend, _) => {
                 self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             }

@@ -4,11 +4,15 @@ use super::files::version_of;
 use crate::base::error::failure;
 use crate::base::sync::lock;
 use crate::file_io::root::PathRoot;
-use crate::stats::session_stats::SessionStats;
 use bankfull_proto::wire::control::{Cause, Failure};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+
+/// Failures that the receiver learns of, one message each; the rest are counted. (chosen: a user
+/// reads no more, and the connection holds them whatever the receiver reads)
+const MAX_REPORTED: usize = 1000;
 
 /// Source files that the receiver has.
 #[derive(Debug, Default)]
@@ -27,32 +31,68 @@ impl Removal {
         lock(&self.0).push(Received { path, version });
     }
 
-    /// Removes the files that have not changed since; failures are recorded.
-    pub(super) fn run(&self, root: &PathRoot, stats: &SessionStats<'_>) {
+    /// Removes the files that have not changed since, except special ones.
+    ///
+    /// `report` is called for each failure, `tell` for those that the receiver learns of.
+    pub(super) fn run(
+        &self,
+        root: &PathRoot,
+        report: impl Fn(PathBuf, &Failure),
+        tell: impl Fn(PathBuf, Failure),
+    ) {
+        let (mut failed, mut unlinked) = (0, HashMap::new());
+        let mut fail = |path: PathBuf, failure: Failure| {
+            report(path.clone(), &failure);
+            failed += 1;
+            if failed <= MAX_REPORTED {
+                tell(path, failure);
+            }
+        };
         for Received { path, version } in std::mem::take(&mut *lock(&self.0)) {
-            match remove(root, &path, version) {
+            match remove(root, &path, version, &mut unlinked) {
                 Ok(true) => {}
                 Ok(false) => {
                     let text = format!("{} changed after its copy: it stays", path.display());
-                    stats.file_failed(path, &Failure::new(Cause::SourceChanged, text));
+                    fail(path, Failure::new(Cause::SourceChanged, text));
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
                     let failure = failure(format!("cannot remove {}", path.display()), &e);
-                    stats.file_failed(path, &failure);
+                    fail(path, failure);
                 }
             }
+        }
+        if let Some(more @ 1..) = failed.checked_sub(MAX_REPORTED) {
+            let text = format!("{more} further sources could not be removed: see the peer's log");
+            tell(PathBuf::new(), Failure::new(Cause::Other, text));
         }
     }
 }
 
 /// Removes a file; returns false if it is another version.
-fn remove(root: &PathRoot, path: &Path, version: u64) -> io::Result<bool> {
+///
+/// `unlinked` maps versions of inodes to those that the removal of a name has made of them.
+fn remove(
+    root: &PathRoot,
+    path: &Path,
+    version: u64,
+    unlinked: &mut HashMap<u64, u64>,
+) -> io::Result<bool> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let above = path.parent().unwrap_or(Path::new(""));
     let dir = root.open_dir(root.path_to_open(above))?;
-    if version_of(&dir.stat(name)?) != version {
+    let stat = dir.stat(name)?;
+    if version_of(&stat) != *unlinked.get(&version).unwrap_or(&version) {
         return Ok(false);
     }
-    dir.unlink(name).map(|()| true)
+    // A receiver that may not create special files skips them, as it does unchanged ones.
+    if stat.special.is_some() {
+        return Ok(true);
+    }
+    let inode = if stat.nlink > 1 { Some(dir.open_path(name)?) } else { None };
+    dir.unlink(name)?;
+    if let Some(inode) = inode {
+        unlinked.insert(version, version_of(&bankfull_sys::stat_file(&inode)?));
+    }
+    Ok(true)
 }
