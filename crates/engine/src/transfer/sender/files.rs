@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 const TRUNCATE_TIMEOUT: Duration = Duration::from_secs(2);
 const TRUNCATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Retries of a file that changed while it was read. (chosen: constant change would never end)
+const MAX_CHANGED_RETRIES: u32 = 1;
+
 /// An outstanding file of the source.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
@@ -129,8 +132,27 @@ impl SourceFiles {
         }
     }
 
+    /// Returns the failure of an error, and true if the file is announced again.
+    pub(crate) fn explain(&self, file: &SourceFile, error: SourceError) -> (Failure, bool) {
+        let path = || self.path(file);
+        match error {
+            SourceError::Failed(failure) => (failure, false),
+            SourceError::Changed if self.is_gone(file) => {
+                let text = format!("{} vanished while it was read", path().display());
+                (Failure::new(Cause::SourceVanished, text), false)
+            }
+            SourceError::Changed => {
+                let text = format!(
+                    "{} changed while it was read: copy it again once no program writes to it",
+                    path().display()
+                );
+                (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
+            }
+        }
+    }
+
     /// True if the file's name no longer exists.
-    pub(crate) fn is_gone(&self, file: &SourceFile) -> bool {
+    fn is_gone(&self, file: &SourceFile) -> bool {
         let stat = self.dir_of(file).and_then(|dir| dir.stat(&file.name));
         stat.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
     }

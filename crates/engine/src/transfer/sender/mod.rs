@@ -50,9 +50,6 @@ const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
 /// outstanding)
 const COMPLETED_DIRS_BATCH: usize = 256;
 
-/// Retries of a file that changed while it was read. (chosen: constant change would never end)
-const MAX_CHANGED_RETRIES: u32 = 1;
-
 /// The sending side; shared by the walk, the control thread and the stream threads.
 pub(crate) struct Sender<'a> {
     session: &'a Session,
@@ -481,22 +478,7 @@ impl<'a> Sender<'a> {
     /// Announces a file again that only changed; fails it otherwise.
     pub(crate) fn on_source_error(&self, id: u64, error: SourceError) {
         let Some(file) = self.files.find(id) else { return };
-        let (failure, will_retry) = match error {
-            SourceError::Failed(failure) => (failure, false),
-            SourceError::Changed if self.files.is_gone(&file) => {
-                let text =
-                    format!("{} vanished while it was read", self.files.path(&file).display());
-                (Failure::new(Cause::SourceVanished, text), false)
-            }
-            SourceError::Changed => {
-                let path = self.files.path(&file);
-                let text = format!(
-                    "{} changed while it was read: copy it again once no program writes to it",
-                    path.display()
-                );
-                (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
-            }
-        };
+        let (failure, will_retry) = self.files.explain(&file, error);
         let Some(file) = self.forget(id) else { return };
         let entry = match will_retry {
             true => self.files.restat_changed(&file, || self.session.is_stopped()),

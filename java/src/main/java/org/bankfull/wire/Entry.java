@@ -73,7 +73,7 @@ public final class Entry {
         return entry;
     }
 
-    /** True for a kind that this client does not create, such as hard links and devices. */
+    /** True for a kind that this client does not create. */
     public boolean isOther() {
         return kind > SYMLINK;
     }
