@@ -61,6 +61,17 @@ impl Environment {
             home: filled("HOME").map(PathBuf::from),
         }
     }
+
+    /// Returns the variable that decides on a flag, if it is set.
+    pub(crate) fn variable_of(&self, flag: &str) -> Option<&'static str> {
+        let (name, is_set) = match flag {
+            "token-file" => ("BANKFULL_TOKEN", self.token.is_some()),
+            "state-dir" => ("BANKFULL_STATE_DIR", self.state_dir.is_some()),
+            "ssh-command" => ("BANKFULL_SSH", self.ssh.is_some()),
+            _ => return None,
+        };
+        is_set.then_some(name)
+    }
 }
 
 #[cfg(test)]

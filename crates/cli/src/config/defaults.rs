@@ -106,13 +106,8 @@ impl Merge<'_> {
     /// True if the command line or a variable decides on a key.
     fn is_overridden(&self, key: &str) -> bool {
         let adds = FILTERS.contains(&key) || key == "link-dest";
-        let is_decided = match key {
-            "token-file" => self.environment.token.is_some(),
-            "state-dir" => self.environment.state_dir.is_some(),
-            "ssh-command" => self.environment.ssh.is_some(),
-            "report" => self.is_typed("dry-run"),
-            _ => false,
-        };
+        let is_decided = self.environment.variable_of(key).is_some()
+            || key == "report" && self.is_typed("dry-run");
         let conflicts = || {
             let command = self.root.find_subcommand(self.name)?;
             let own = self.flag(key)?;

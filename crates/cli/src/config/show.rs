@@ -15,15 +15,19 @@ struct Setting {
     key: String,
     value: Value,
     file: PathBuf,
+    /// Variable that is set and wins.
+    overridden_by: Option<&'static str>,
 }
 
 impl Setting {
     fn new(key: String, value: Value, file: &Path) -> Self {
-        Self { key, value, file: file.to_owned() }
+        Self { key, value, file: file.to_owned(), overridden_by: None }
     }
 
     fn line(&self) -> String {
-        format!("{} = {}  # {}", self.key, self.value, printable(&self.file))
+        let variable = self.overridden_by.map(|name| format!(", overridden by {name}"));
+        let variable = variable.unwrap_or_default();
+        format!("{} = {}  # {}{variable}", self.key, self.value, printable(&self.file))
     }
 
     fn json(&self) -> String {
@@ -33,7 +37,13 @@ impl Setting {
             Value::Text(value) => json!(value),
             Value::List(values) => json!(values),
         };
-        json!({ "key": self.key, "value": value, "file": self.file.to_string_lossy() }).to_string()
+        json!({
+            "key": self.key,
+            "value": value,
+            "file": self.file.to_string_lossy(),
+            "overridden_by": self.overridden_by,
+        })
+        .to_string()
     }
 }
 
@@ -91,7 +101,9 @@ fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
         for entry in content.defaults.get(name).into_iter().flatten() {
             defaults::check(&root, name, entry)?;
             let key = format!("{name}.{}", entry.key);
-            all.push(Setting::new(key, entry.value.clone(), &entry.file));
+            let overridden_by = environment.variable_of(&entry.key);
+            let setting = Setting::new(key, entry.value.clone(), &entry.file);
+            all.push(Setting { overridden_by, ..setting });
         }
     }
     for (name, remote) in &content.remotes {
@@ -103,8 +115,10 @@ fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
             ("fingerprint", fingerprint),
         ];
         for (key, value) in values {
+            let overridden_by = environment.variable_of(key);
             let key = format!("remote.{name}.{key}");
-            all.extend(value.map(|value| Setting::new(key, Value::Text(value), &remote.file)));
+            let setting = value.map(|value| Setting::new(key, Value::Text(value), &remote.file));
+            all.extend(setting.map(|setting| Setting { overridden_by, ..setting }));
         }
     }
     Ok(all)

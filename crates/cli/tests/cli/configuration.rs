@@ -107,6 +107,12 @@ fn config_shows_values_with_their_file() {
     assert_eq!(show(&["config", "show"]), lines);
     assert!(show(&["config", "show", "--json"]).contains("\"key\":\"cp.streams\""));
     assert_eq!(show(&["config", "path"]), format!("{}\n", at(&file)));
+    write_file(&file, "[cp]\nssh-command = \"mine\"\n");
+    let mut shown = command();
+    shown.args(["config", "show"]).env("BANKFULL_CONFIG", &file).env("BANKFULL_SSH", "other");
+    let output = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+    let line = format!("cp.ssh-command = \"mine\"  # {}, overridden by BANKFULL_SSH\n", at(&file));
+    assert_eq!(output, line);
     let none = command().args(["config", "show"]).output().unwrap();
     assert!(err(&none).contains("no configuration file"), "{}", err(&none));
 }
