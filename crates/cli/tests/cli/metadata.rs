@@ -121,6 +121,10 @@ fn flags(rng: &mut Rng) -> Vec<&'static str> {
             flags.push(flag);
         }
     }
+    if flags.contains(&"-X") && rng.below(2) == 0 {
+        // With a rule for attributes, rsync copies ACLs among them.
+        flags.extend(["--filter=-x user.a", "--filter=-x system.*"]);
+    }
     flags
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct AskedRules {
 pub(crate) struct MetadataTarget {
     /// Kept metadata, with the changes that this side makes.
     pub(crate) keep: Metadata,
+    /// Rules for extended attributes.
+    pub(crate) filters: FilterScope,
     pub(crate) permits: Permits,
     /// True if the user is on the sender's side, which then replaces accounts.
     pub(crate) sender_maps_accounts: bool,

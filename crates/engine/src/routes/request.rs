@@ -64,8 +64,12 @@ pub(super) fn refuse_delete_in_root(open: &Open, target: &ReceiveTarget) -> Resu
 }
 
 /// Returns the metadata that a push sets, as far as this host permits.
-pub(super) fn metadata_target(open: &Open, permits: Permits) -> MetadataTarget {
-    MetadataTarget { keep: kept(open), permits, sender_maps_accounts: true }
+///
+/// # Errors
+/// A rule that does not parse.
+pub(super) fn metadata_target(open: &Open, permits: Permits) -> Result<MetadataTarget, Error> {
+    let (keep, filters) = (kept(open), requested_filters(open)?);
+    Ok(MetadataTarget { keep, filters, permits, sender_maps_accounts: true })
 }
 
 fn kept(open: &Open) -> Metadata {
@@ -73,7 +77,7 @@ fn kept(open: &Open) -> Metadata {
 }
 
 /// Returns the filter rules of a request; they name no files of this host.
-pub(super) fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
+fn requested_filters(open: &Open) -> Result<FilterScope, Error> {
     let given = open.filters.iter().flatten();
     let given = given.map(|rule| Given { kind: GivenKind::Rule, text: rule.0.clone() });
     let parsed =

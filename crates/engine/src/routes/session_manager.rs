@@ -2,9 +2,7 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
-use super::request::{
-    metadata_target, receive_options, refuse_delete_in_root, requested_filters, send_rules,
-};
+use super::request::{metadata_target, receive_options, refuse_delete_in_root, send_rules};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -335,11 +333,11 @@ impl SessionManager {
                     self.root.open_destination(&path, &open.sources, options)?;
                 target.asked.walk =
                     open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
-                target.metadata = metadata_target(&open, self.policy.permits);
+                target.metadata = metadata_target(&open, self.policy.permits)?;
                 refuse_delete_in_root(&open, &target)?;
                 if open.delete.is_some() {
-                    (target.delete, target.asked.filters) =
-                        (open.delete, requested_filters(&open)?);
+                    let filters = target.metadata.filters.clone();
+                    (target.delete, target.asked.filters) = (open.delete, filters);
                 }
                 // With other receivers, senders take time slots.
                 let uses_credit =

@@ -325,6 +325,20 @@ impl FilterScope {
         self.decide(&self.items, &asked) == Some(false)
     }
 
+    /// True if an extended attribute is excluded on a side.
+    ///
+    /// Only rules with the modifier `x` count, and none of the files in directories, as in rsync.
+    #[must_use]
+    pub fn excludes_xattr(&self, name: &[u8], side: Side) -> bool {
+        let decided = self.items.iter().find_map(|item| match item {
+            Item::Match(rule) if rule.is_xattr && rule.side.is_none_or(|only| only == side) => {
+                (rule.pattern.matches(name, false) != rule.is_negated).then_some(rule.is_include)
+            }
+            _ => None,
+        });
+        decided == Some(false)
+    }
+
     /// True if rules protect an entry of the receiver from deletion.
     ///
     /// Perishable rules do not count in a directory that is deleted itself.

@@ -100,8 +100,8 @@ pub(super) fn receive_target(
     // A daemon is trusted with set-id bits only if the user asks for its owners.
     let is_daemon = matches!(options.sources.first(), Some(Location::Daemon { .. }));
     let set_id = !is_daemon || keep.rules.has(MetadataRules::OWNER);
-    let permits = Permits { set_id, ..Permits::ALL };
-    target.metadata = MetadataTarget { keep, permits, sender_maps_accounts: false };
+    let (permits, filters) = (Permits { set_id, ..Permits::ALL }, options.rules.filters.clone());
+    target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: false };
     target.asked.names = names;
     report_destinations(events, options, &destinations);
     Ok(target)

@@ -67,7 +67,8 @@ pub(crate) fn run(
     }
     // The sending side changes modes and accounts.
     let keep = Metadata { rules: options.rules.metadata.rules, ..Metadata::default() };
-    target.metadata = MetadataTarget { keep, permits: Permits::ALL, sender_maps_accounts: true };
+    let (permits, filters) = (Permits::ALL, options.rules.filters.clone());
+    target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: true };
     target.asked.walk = walk.to_receiver().unwrap_or_default();
     report_destinations(events, options, &destinations);
     let software = super::client::software();

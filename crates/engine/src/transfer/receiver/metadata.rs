@@ -8,6 +8,7 @@ use crate::file_io::roots::MetadataTarget;
 use crate::model::metadata::{Metadata, Permits};
 use crate::transfer::accounts::account_of;
 use bankfull_proto::acl;
+use bankfull_proto::filter::{FilterScope, Side};
 use bankfull_proto::limits::MAX_ACCOUNTS;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
@@ -43,6 +44,7 @@ pub(crate) enum Target<'t> {
 #[derive(Debug)]
 pub(crate) struct MetadataWriter {
     keep: Metadata,
+    filters: FilterScope,
     permits: Permits,
     sender_maps_accounts: bool,
     is_superuser: bool,
@@ -58,6 +60,7 @@ impl MetadataWriter {
         let (accounts, ids, lost) = Default::default();
         Self {
             keep: target.keep.clone(),
+            filters: target.filters.clone(),
             permits: target.permits,
             sender_maps_accounts: target.sender_maps_accounts,
             is_superuser: bankfull_sys::effective_uid() == 0,
@@ -333,7 +336,10 @@ impl MetadataWriter {
         let name = name.as_bytes();
         match acl::is_acl(name) {
             true => self.keeps(MetadataRules::ACLS) && entry.kind != EntryKind::Symlink,
-            false => self.keeps(MetadataRules::XATTRS) && self.may_set(name),
+            false => {
+                let is_excluded = self.filters.excludes_xattr(name, Side::Receiver);
+                self.keeps(MetadataRules::XATTRS) && self.may_set(name) && !is_excluded
+            }
         }
     }
 
@@ -349,7 +355,9 @@ impl MetadataWriter {
             let map = |kind, id| self.local_id(kind, id);
             return is_kept.then(|| acl::with_ids(&xattr.value, map)).flatten();
         }
-        if !self.keeps(MetadataRules::XATTRS) {
+        if !self.keeps(MetadataRules::XATTRS)
+            || self.filters.excludes_xattr(&xattr.name, Side::Receiver)
+        {
             return None;
         }
         if !self.may_set(&xattr.name) {

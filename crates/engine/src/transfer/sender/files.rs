@@ -6,7 +6,6 @@ use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
 use crate::file_io::links::LinkedDir;
-use crate::model::metadata::Metadata;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
@@ -83,8 +82,8 @@ pub(crate) struct SourceFiles {
 
 impl SourceFiles {
     /// Returns a table without files.
-    pub(crate) fn new(metadata: Metadata) -> Self {
-        Self { metadata: SourceMetadata::new(metadata), ..Self::default() }
+    pub(crate) fn new(metadata: SourceMetadata) -> Self {
+        Self { metadata, ..Self::default() }
     }
 
     /// Builds an entry, without a number, from what is `at` in a directory.

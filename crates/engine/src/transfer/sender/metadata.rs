@@ -5,6 +5,7 @@ use crate::base::sync::lock;
 use crate::model::metadata::Metadata;
 use crate::transfer::accounts::account_of;
 use bankfull_proto::acl;
+use bankfull_proto::filter::{FilterScope, Side};
 use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_XATTRS_BYTES};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Entry, EntryKind, ExtraMetadata, MetadataRules, Xattr,
@@ -21,6 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct SourceMetadata {
     keep: Metadata,
+    /// Rules for extended attributes.
+    filters: FilterScope,
     accounts: Accounts,
     /// Accounts that the receiver knows of.
     announced: Mutex<HashSet<(AccountKind, u32)>>,
@@ -50,8 +53,8 @@ pub(crate) enum LinkName {
 
 impl SourceMetadata {
     /// Returns the reader of what is kept.
-    pub(crate) fn new(keep: Metadata) -> Self {
-        Self { keep, ..Self::default() }
+    pub(crate) fn new(keep: Metadata, filters: FilterScope) -> Self {
+        Self { keep, filters, ..Self::default() }
     }
 
     /// True if a kind of metadata is kept.
@@ -110,7 +113,11 @@ impl SourceMetadata {
         for name in target.names()? {
             let is_kept = match acl::is_acl(name.as_bytes()) {
                 true => acls && kind != EntryKind::Symlink,
-                false => attributes && acl::is_copied(name.as_bytes(), is_privileged),
+                false => {
+                    let name = name.as_bytes();
+                    let is_excluded = self.filters.excludes_xattr(name, Side::Sender);
+                    attributes && acl::is_copied(name, is_privileged) && !is_excluded
+                }
             };
             // Removed since it was listed, if there is none.
             if is_kept && let Some(value) = target.get(&name)? {
@@ -206,7 +213,8 @@ mod tests {
         std::fs::write(&c, b"x").unwrap();
         let opened = Dir::open(dir.path()).unwrap();
         let stat = |name: &str| opened.stat(OsStr::new(name)).unwrap();
-        let links = SourceMetadata::new(Metadata::default().keep(MetadataKind::HardLinks, true));
+        let keep = Metadata::default().keep(MetadataKind::HardLinks, true);
+        let links = SourceMetadata::new(keep, FilterScope::default());
         assert_eq!(links.link_name(&stat("a")), LinkName::First(1));
         assert_eq!(links.link_name(&stat("c")), LinkName::Only);
         assert_eq!(links.link_name(&stat("b")), LinkName::Further(1));

@@ -35,6 +35,7 @@ use bankfull_proto::wire::control::{
     Problem, SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use metadata::SourceMetadata;
 use name_queue::NameQueue;
 use removal::Removal;
 use std::ffi::OsString;
@@ -72,12 +73,13 @@ impl<'a> Sender<'a> {
         stats: &'a SessionStats<'a>,
         rules: SendRules,
     ) -> Self {
+        let metadata = SourceMetadata::new(rules.metadata.clone(), rules.filters.clone());
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
             session,
             outbox,
             stats,
-            files: SourceFiles::new(rules.metadata.clone()),
+            files: SourceFiles::new(metadata),
             announcer,
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
