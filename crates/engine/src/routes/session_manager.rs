@@ -319,7 +319,7 @@ impl SessionManager {
                 let rules = send_rules(&open, &self.root)?;
                 let items = self.root.resolve_sources(&open.paths, &rules.walk, None)?;
                 let sources = sources_of(&items);
-                let task = SessionTask::Send { items, rules };
+                let task = SessionTask::Send { items, rules: Box::new(rules) };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
             }
             Direction::Push if self.policy.read_only => {
@@ -350,7 +350,7 @@ impl SessionManager {
                     max_outstanding_files,
                     ..Opened::default()
                 };
-                (opened, SessionTask::Receive(target))
+                (opened, SessionTask::Receive(Box::new(target)))
             }
         };
         Ok(Negotiated { open, opened, task, entry_quota })

@@ -86,9 +86,9 @@ pub(crate) fn report_destinations(
 pub(crate) enum SessionTask {
     Send {
         items: Vec<SourceItem>,
-        rules: SendRules,
+        rules: Box<SendRules>,
     },
-    Receive(ReceiveTarget),
+    Receive(Box<ReceiveTarget>),
     /// Throughput test: filler is sent for this time, and no file.
     SendTest(Duration),
     ReceiveTest(Duration),
@@ -121,10 +121,10 @@ impl SessionRunner<'_> {
             self.session.spawn(scope, move || self.run_autotune(outbox, receives));
             let result = match task {
                 SessionTask::Send { items, rules } => {
-                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, rules);
+                    let sender = Sender::new(&self.session, outbox.clone(), self.stats, *rules);
                     self.send(&sender, &mut reader, &items, streams)
                 }
-                SessionTask::Receive(target) => self.receive(&mut reader, outbox, target, streams),
+                SessionTask::Receive(target) => self.receive(&mut reader, outbox, *target, streams),
                 SessionTask::SendTest(time) => self.send_test(&mut reader, outbox, time, streams),
                 SessionTask::ReceiveTest(time) => {
                     self.receive_test(&mut reader, outbox, time, streams)

@@ -377,10 +377,10 @@ fn task_of(
         (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
             report_destinations(events, options, &opened.destinations);
-            SessionTask::Send { items, rules: SendRules::of_host(options) }
+            SessionTask::Send { items, rules: Box::new(SendRules::of_host(options)) }
         }
         (Direction::Pull, None) => {
-            SessionTask::Receive(receive_target(request, &opened.sources, events)?)
+            SessionTask::Receive(Box::new(receive_target(request, &opened.sources, events)?))
         }
     })
 }
