@@ -40,6 +40,25 @@ const CASE_SENSITIVE_FILESYSTEMS: [u32; 8] = [
     0xca45_1a4e,
 ];
 
+/// Types of file systems of the kernel, whose files report no size, or a page.
+/// (linux/magic.h: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, selinuxfs, bpf,
+/// pstore, resctrl, binfmt_misc; configfs from its source)
+const VIRTUAL_FILESYSTEMS: [u32; 13] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0xf97c_ff8c,
+    0xcafe_4a11,
+    0x6165_676c,
+    0x0765_5821,
+    0x4249_4e4d,
+    0x6265_6570,
+];
+
 /// Flags of every [`Dir`]: readable, so that it can be listed and synced.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -407,6 +426,12 @@ impl Dir {
     /// Any error of `syncfs`; since Linux 5.8 this includes earlier failed writes.
     pub fn sync_filesystem(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::syncfs(self))?)
+    }
+
+    /// True on a file system such as `/proc`, whose files have no true sizes.
+    pub fn is_virtual(&self) -> bool {
+        let info = rustix::fs::fstatfs(self);
+        info.is_ok_and(|info| VIRTUAL_FILESYSTEMS.contains(&(info.f_type as u32)))
     }
 
     /// True if names in this directory may be the same but for their case.

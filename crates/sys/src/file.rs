@@ -5,12 +5,13 @@
 //! operation failed.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, Gid, Mode, SeekFrom, Uid};
+use rustix::fs::memfd_create;
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Gid, MemfdFlags, Mode, SeekFrom, Uid};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::stat::{MODE_BITS, Timestamp, stat_file};
@@ -218,6 +219,17 @@ pub fn copy_range(
         ) => Ok(None),
         Err(err) => Err(err.into()),
     }
+}
+
+/// Creates a file in memory with this content, without a name in any directory.
+///
+/// # Errors
+///
+/// Too many open files, or too little memory.
+pub fn memory_file(content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("bankfull", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    Ok(file)
 }
 
 /// Takes the exclusive advisory lock of the file; false if it is already locked.

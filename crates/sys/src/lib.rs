@@ -51,9 +51,9 @@ pub use dir::{Dir, Entry, EntryReader};
 pub use direct::{DirectAlign, cached_bytes, open_direct};
 pub use disk::is_rotational;
 pub use file::{
-    advise_dont_need, advise_sequential, advise_will_need, copy_range, data_extent, punch_hole,
-    reflink, reserve, set_atime, set_mode, set_mtime, set_mtime_with_atime, set_owner, sync_all,
-    sync_data, try_lock,
+    advise_dont_need, advise_sequential, advise_will_need, copy_range, data_extent, memory_file,
+    punch_hole, reflink, reserve, set_atime, set_mode, set_mtime, set_mtime_with_atime, set_owner,
+    sync_all, sync_data, try_lock,
 };
 pub use host::{
     PIPE_BUF, boot_id, effective_uid, exit_now, host_name, kernel_version, max_open_files,

@@ -77,6 +77,13 @@ pub(crate) struct SelectionFlags {
     #[arg(long, value_name = "NAME", action = ArgAction::Append)]
     ignore_file: Vec<OsString>,
 
+    /// Copy a file that grows as far as it was when its copy began
+    ///
+    /// Its hash covers what was read. Default: a file that changes while it is read is read once
+    /// more, and fails if it changes again.
+    #[arg(long)]
+    follow_growth: bool,
+
     /// Keep the paths of the sources at the destination
     ///
     /// Of a path with `/./` in it, what is behind is kept. The directories above a source are
@@ -120,6 +127,7 @@ impl SelectionFlags {
             exclude_caches: self.exclude_caches,
             max_depth: self.max_depth,
             ignore_files: self.ignore_file.clone(),
+            follow_growth: self.follow_growth,
             relative: self.relative,
         }
     }

@@ -35,6 +35,8 @@ pub struct Selection {
     ///
     /// The files are read in each directory; of several, the last name decides first.
     pub ignore_files: Vec<OsString>,
+    /// Copies a file that grows as far as it was when it was announced.
+    pub follow_growth: bool,
     /// Keeps the paths of the sources, or what is behind `/./` in them.
     pub relative: bool,
 }
@@ -65,6 +67,7 @@ impl Selection {
             relative: self.relative,
             listed: false,
             recursive: false,
+            follow_growth: self.follow_growth,
         }
     }
 }

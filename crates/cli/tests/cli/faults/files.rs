@@ -5,6 +5,7 @@ use super::super::harness::{
     litter, run, set_mode, unprivileged, wait_until, write_file,
 };
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -261,6 +262,95 @@ fn constantly_changing_file_fails_alone() {
         done.fails(&[name, "changed while it was read"]);
         assert_eq!(done.figures(["files", "failed_files"]), [1, 1]);
         assert!(!here.join("out/tree").join(name).exists(), "a mixture of contents is in place");
+    }
+}
+
+/// Appends to a file until `stop` is set.
+fn keep_growing(path: &Path, stop: &AtomicBool) {
+    let mut file = File::options().append(true).open(path).unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        file.write_all(b"a line of the log\n").unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn growing_file_is_copied_as_far_as_it_was() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    for (name, size) in [("large", 30 * MIB), ("small", 100_000)] {
+        for route in ["local", "push", "pull"] {
+            let log = here.dir("tree").join(name);
+            fill(&log, size, &mut Rng::new(1));
+            let copy_with = |flags: &[&str], to: &str| {
+                let (tree, local) = (here.join("tree"), here.join(to));
+                let mut command = if route == "local" { cp() } else { daemon.cp() };
+                match route {
+                    "push" => command.arg(&tree).arg(daemon.url(to)),
+                    "pull" => command.arg(daemon.url("tree")).arg(&local),
+                    _ => command.arg(&tree).arg(&local),
+                };
+                run(command.args(flags))
+            };
+            let stop = AtomicBool::new(false);
+            let (followed, other) = thread::scope(|scope| {
+                scope.spawn(|| keep_growing(&log, &stop));
+                let done = copy_with(&["--follow-growth"], &format!("{route}-{name}"));
+                let other = copy_with(&[], &format!("{route}-{name}-other"));
+                stop.store(true, Ordering::Relaxed);
+                (done, other)
+            });
+            followed.expect(0);
+            let copy = fs::read(here.join(format!("{route}-{name}/tree/{name}"))).unwrap();
+            assert!(copy.len() as u64 >= size && fs::read(&log).unwrap().starts_with(&copy));
+            if name == "large" && route != "local" {
+                other.expect(23).fails(&["grew while it was read", "--follow-growth"]);
+            }
+            fs::remove_file(log).unwrap();
+        }
+    }
+}
+
+#[test]
+fn shrunk_or_replaced_file_is_no_growth() {
+    let here = Scratch::bulk();
+    for change in ["shrink", "replace"] {
+        let log = here.dir("tree").join("log");
+        fill(&log, 60 * MIB, &mut Rng::new(1));
+        let daemon = Daemon::start(here.path(), &[]);
+        let mut command = daemon.cp();
+        command.args(["--follow-growth", "--max-rate", "200mbit"]);
+        let client = Running::start(command.arg(&log).arg(daemon.url(change)));
+        wait_until("it has begun", || !journals(here.path()).is_empty());
+        match change {
+            "shrink" => File::options().write(true).open(&log).unwrap().set_len(MIB).unwrap(),
+            _ => {
+                fill(&here.join("tree/new"), 61 * MIB, &mut Rng::new(2));
+                fs::rename(here.join("tree/new"), &log).unwrap();
+            }
+        }
+        client.wait().expect(0);
+        assert!(fs::read(&log).unwrap() == fs::read(here.join(change)).unwrap(), "{change}");
+    }
+}
+
+#[test]
+fn files_without_a_size_have_their_content() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    // A file of /proc, whose size is 0, and one of /sys, whose size is a page.
+    let files = ["/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/kallsyms"];
+    for file in files {
+        let Ok(content) = fs::read(file) else { continue };
+        let name = Path::new(file).file_name().unwrap();
+        run(cp().arg(file).arg(here.path())).expect(0);
+        assert!(fs::read(here.path().join(name)).unwrap() == content, "{file}");
+        run(daemon.cp().arg(file).arg(daemon.url("pushed/"))).expect(0);
+        assert!(fs::read(here.join("pushed").join(name)).unwrap() == content, "{file}");
+    }
+    let endless = run(cp().arg("/proc/kcore").arg(here.path()));
+    if is_root() && Path::new("/proc/kcore").exists() {
+        endless.expect(23).fails(&["cannot read /proc/kcore", "its size is unknown"]);
     }
 }
 

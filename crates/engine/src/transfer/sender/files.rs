@@ -1,6 +1,7 @@
 //! Source files by number: how they are opened and checked for changes.
 
 use super::metadata::SourceMetadata;
+use super::virtual_files::VirtualFiles;
 use crate::base::error;
 use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
@@ -50,10 +51,14 @@ pub(crate) struct SourceFile {
     /// Set after the kernel refused to send this file: it is then sent through user memory.
     pub(crate) sendfile_refused: AtomicBool,
     open: Mutex<Option<Arc<File>>>,
+    /// Device and inode.
+    inode: (u64, u64),
+    /// Content that was read when the file was found, on a virtual file system.
+    content: Option<Arc<[u8]>>,
 }
 
 /// Place of a file on this host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Place<'p> {
     /// Number of its directory in the source's directory table.
     pub(crate) dir: u64,
@@ -61,6 +66,23 @@ pub(crate) struct Place<'p> {
     pub(crate) name: &'p OsStr,
     /// Directory of its content if the entry is a symlink that is followed.
     pub(crate) linked: Option<&'p LinkedDir>,
+    /// Device and inode of its content.
+    pub(crate) inode: (u64, u64),
+    /// Its content if that is known.
+    pub(crate) content: Option<Arc<[u8]>>,
+}
+
+impl SourceFile {
+    /// Returns the place of the file.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place {
+            dir: self.dir,
+            name: &self.name,
+            linked: self.linked.as_ref(),
+            inode: self.inode,
+            content: self.content.clone(),
+        }
+    }
 }
 
 /// Failure of a source file.
@@ -78,12 +100,15 @@ pub(crate) struct SourceFiles {
     files: Mutex<HashMap<u64, Arc<SourceFile>>>,
     pub(crate) dirs: DirTable,
     pub(crate) metadata: SourceMetadata,
+    pub(crate) virtual_files: VirtualFiles,
+    /// True if a file may grow while it is read.
+    follows_growth: bool,
 }
 
 impl SourceFiles {
     /// Returns a table without files.
-    pub(crate) fn new(metadata: SourceMetadata) -> Self {
-        Self { metadata, ..Self::default() }
+    pub(crate) fn new(metadata: SourceMetadata, follows_growth: bool) -> Self {
+        Self { metadata, follows_growth, ..Self::default() }
     }
 
     /// Builds an entry, without a number, from what is `at` in a directory.
@@ -106,7 +131,19 @@ impl SourceFiles {
     pub(crate) fn insert(&self, entry: Entry, place: &Place<'_>, attempt: u32) {
         let (dir, name, linked) = (place.dir, place.name.to_owned(), place.linked.cloned());
         let (stats, sendfile_refused, open) = Default::default();
-        let file = SourceFile { entry, dir, name, attempt, stats, linked, sendfile_refused, open };
+        let (inode, content) = (place.inode, place.content.clone());
+        let file = SourceFile {
+            entry,
+            dir,
+            name,
+            attempt,
+            stats,
+            linked,
+            sendfile_refused,
+            open,
+            inode,
+            content,
+        };
         lock(&self.files).insert(file.entry.id, Arc::new(file));
     }
 
@@ -133,27 +170,23 @@ impl SourceFiles {
 
     /// Returns the failure of an error, and true if the file is announced again.
     pub(crate) fn explain(&self, file: &SourceFile, error: SourceError) -> (Failure, bool) {
-        let path = || self.path(file);
-        match error {
-            SourceError::Failed(failure) => (failure, false),
-            SourceError::Changed if self.is_gone(file) => {
-                let text = format!("{} vanished while it was read", path().display());
-                (Failure::new(Cause::SourceVanished, text), false)
-            }
-            SourceError::Changed => {
-                let text = format!(
-                    "{} changed while it was read: copy it again once no program writes to it",
-                    path().display()
-                );
-                (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
-            }
+        if let SourceError::Failed(failure) = error {
+            return (failure, false);
         }
-    }
-
-    /// True if the file's name no longer exists.
-    fn is_gone(&self, file: &SourceFile) -> bool {
-        let stat = self.dir_of(file).and_then(|dir| dir.stat(&file.name));
-        stat.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        let path = self.path(file);
+        let (shown, wrote) = (path.display(), "while it was read");
+        let text = match self.dir_of(file).and_then(|dir| dir.stat(&file.name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let text = format!("{shown} vanished {wrote}");
+                return (Failure::new(Cause::SourceVanished, text), false);
+            }
+            Ok(now) if now.size > file.entry.size => format!(
+                "{shown} grew {wrote}: copy it again with --follow-growth, which takes it as far \
+                 as it was"
+            ),
+            _ => format!("{shown} changed {wrote}: copy it again once no program writes to it"),
+        };
+        (Failure::new(Cause::SourceChanged, text), file.attempt < MAX_CHANGED_RETRIES)
     }
 
     /// Returns a changed file's new entry; `None` if it is no longer a regular file.
@@ -197,6 +230,9 @@ impl SourceFiles {
 
     /// Opens a file for a single reader, after checking it against its entry.
     pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
+        if let Some(content) = &file.content {
+            return bankfull_sys::memory_file(content).map_err(|e| self.failed(file, &e));
+        }
         let opened = self
             .dir_of(file)
             .and_then(|dir| match self.metadata.keeps(MetadataRules::OPEN_NOATIME) {
@@ -210,11 +246,15 @@ impl SourceFiles {
 
     /// Checks that an open file still matches its entry.
     pub(crate) fn check(&self, file: &SourceFile, opened: &File) -> Result<(), SourceError> {
+        if file.content.is_some() {
+            return Ok(());
+        }
         let now = bankfull_sys::stat_file(opened).map_err(|e| self.failed(file, &e))?;
         let same = now.size == file.entry.size
             && (now.mtime.secs, now.mtime.nanos) == (file.entry.mtime_secs, file.entry.mtime_nanos)
             && version_of(&now) == file.entry.version;
-        if same { Ok(()) } else { Err(SourceError::Changed) }
+        let has_grown = || now.size > file.entry.size && (now.dev, now.ino) == file.inode;
+        if same || self.follows_growth && has_grown() { Ok(()) } else { Err(SourceError::Changed) }
     }
 
     pub(crate) fn failed(&self, file: &SourceFile, error: &io::Error) -> SourceError {
@@ -295,6 +335,18 @@ impl SourceFiles {
     }
 }
 
+/// Sets the size of a file's entry that has no holes.
+pub(super) fn set_size(entry: &mut Entry, size: u64) {
+    entry.size = size;
+    entry.block_bytes = block_bytes_of(size);
+    entry.sparse = false;
+}
+
+/// Returns the block size of a file; 0 if it is packed.
+fn block_bytes_of(size: u64) -> u32 {
+    if size <= MAX_PACKED_FILE_BYTES { 0 } else { Layout::for_size(size).block_bytes() }
+}
+
 /// Builds the entry of a directory entry, without a number.
 fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Entry {
     let kind = match stat.kind {
@@ -304,8 +356,7 @@ fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Entry {
         FileKind::Other => EntryKind::Special,
     };
     let size = if kind == EntryKind::File { stat.size } else { 0 };
-    let packed = size <= MAX_PACKED_FILE_BYTES;
-    let in_blocks = kind == EntryKind::File && !packed;
+    let block_bytes = if kind == EntryKind::File { block_bytes_of(size) } else { 0 };
     Entry {
         id: 0,
         parent,
@@ -318,8 +369,8 @@ fn entry_of(stat: &Stat, name: &OsStr, parent: u64) -> Entry {
         version: version_of(stat),
         uid: stat.uid,
         gid: stat.gid,
-        block_bytes: if in_blocks { Layout::for_size(size).block_bytes() } else { 0 },
-        sparse: in_blocks && stat.allocated < size,
+        block_bytes,
+        sparse: block_bytes != 0 && stat.allocated < size,
         target: Vec::new(),
         extra: special_of(stat).map(|special| {
             Box::new(ExtraMetadata { special: Some(special), ..ExtraMetadata::default() })
@@ -354,6 +405,10 @@ pub(super) fn version_of(stat: &Stat) -> u64 {
 mod tests {
     use super::*;
 
+    fn place() -> Place<'static> {
+        Place { dir: 0, name: OsStr::new("f"), linked: None, inode: (0, 0), content: None }
+    }
+
     #[test]
     fn holes_are_exactly_the_blocks_without_data() {
         let dir = tempfile::tempdir().unwrap();
@@ -369,7 +424,7 @@ mod tests {
         let mut entry = entry_of(&stat, OsStr::new("f"), 0);
         entry.id = 5;
         assert!(entry.sparse);
-        sources.insert(entry, &Place { dir: 0, name: OsStr::new("f"), linked: None }, 0);
+        sources.insert(entry, &place(), 0);
         let holes = sources.holes(&sources.find(5).unwrap(), || false).unwrap().unwrap();
         assert!(matches!(sources.holes(&sources.find(5).unwrap(), || true), Ok(None)));
         let runs: Vec<(u64, u64)> = holes.runs.iter().map(|r| (r.first, r.count)).collect();
@@ -384,7 +439,7 @@ mod tests {
         let sources = SourceFiles::default();
         sources.dirs.insert_root(0, Arc::new(Dir::open(dir.path()).unwrap()), PathBuf::new());
         let stat = bankfull_sys::stat_file(File::open(&path).unwrap()).unwrap();
-        let place = Place { dir: 0, name: OsStr::new("f"), linked: None };
+        let place = place();
         sources.insert(entry_of(&stat, OsStr::new("f"), 0), &place, 0);
         let file = sources.find(0).unwrap();
         assert!(sources.open_uncached(&file).is_ok());

@@ -10,6 +10,7 @@ mod name_queue;
 mod named;
 mod removal;
 mod stream_thread;
+mod virtual_files;
 mod walk;
 mod work_queue;
 
@@ -79,7 +80,7 @@ impl<'a> Sender<'a> {
             session,
             outbox,
             stats,
-            files: SourceFiles::new(metadata),
+            files: SourceFiles::new(metadata, rules.walk.follow_growth),
             announcer,
             queue: WorkQueue::new(session),
             guard: Mutex::new(Guard::new(Role::Sender)),
@@ -501,8 +502,7 @@ impl<'a> Sender<'a> {
                 let total = &self.stats.counts.bytes_total;
                 total.fetch_sub(file.entry.size, Ordering::Relaxed);
                 add(total, entry.size);
-                let place = Place { dir: file.dir, name: &file.name, linked: file.linked.as_ref() };
-                self.announce(entry, &place, file.attempt + 1);
+                self.announce(entry, &file.place(), file.attempt + 1);
                 self.announcer.flush();
                 self.queue.with_ledger(|ledger| ledger.drop_file(id));
             }

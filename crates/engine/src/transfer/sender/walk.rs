@@ -2,9 +2,10 @@
 
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
-use super::files::Place;
+use super::files::{Place, set_size};
 use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
 use super::metadata::{LinkName, further_name, rule_of};
+use super::virtual_files::VirtualContent;
 use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
@@ -441,7 +442,8 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
         };
         add(&self.sender.stats.counts.dirs, 1);
-        Some(self.sender.announce(entry, &Place { dir: 0, name, linked: None }, 0))
+        let place = Place { dir: 0, name, linked: None, inode: (0, 0), content: None };
+        Some(self.sender.announce(entry, &place, 0))
     }
 
     /// Announces an entry that is no directory, if the rules select it.
@@ -452,8 +454,8 @@ impl<'s, 'a> Walk<'s, 'a> {
             self.leave_out(leaf.parent, name);
             return self.report_skipped(path(), why);
         }
-        let mut entry = match self.describe_leaf(leaf, found) {
-            Ok(Some(entry)) => entry,
+        let (mut entry, content) = match self.describe_leaf(leaf, found) {
+            Ok(Some(described)) => described,
             Ok(None) => return self.leave_out(leaf.parent, name),
             Err(e) => {
                 self.leave_out(leaf.parent, name);
@@ -473,26 +475,40 @@ impl<'s, 'a> Walk<'s, 'a> {
             LinkName::Further(group) => entry = further_name(entry, group),
         }
         self.count_leaf(&entry);
-        let place = match &found.referent {
-            Some(found) => Place { dir: key, name: &found.name, linked: Some(&found.dir) },
-            None => Place { dir: key, name, linked: None },
+        let linked = found.referent.as_ref();
+        let place = Place {
+            dir: key,
+            name: linked.map_or(name, |linked| &linked.name),
+            linked: linked.map(|linked| &linked.dir),
+            inode: (found.stat.dev, found.stat.ino),
+            content,
         };
         self.sender.announce(entry, &place, 0);
     }
 
     /// Builds the entry of a file, symlink or special file; `None` if the rules exclude it.
-    fn describe_leaf(&self, leaf: &Leaf<'_>, found: &Found) -> io::Result<Option<Entry>> {
+    ///
+    /// Returns it with the content of a virtual file.
+    fn describe_leaf(
+        &self,
+        leaf: &Leaf<'_>,
+        found: &Found,
+    ) -> io::Result<Option<(Entry, VirtualContent)>> {
         let Leaf { dir, parent, name, dirs_above, .. } = *leaf;
         let rules = &self.sender.rules.walk;
         let files = &self.sender.files;
         let stat = &found.stat;
-        let mut entry = match &found.referent {
-            Some(linked) => {
-                let dir = linked.dir.open()?;
-                files.describe((&dir, &linked.name), stat, (parent, name))?
-            }
-            None => files.describe((dir, name), stat, (parent, name))?,
+        let linked = found.referent.as_ref();
+        let linked_dir = linked.map(|linked| linked.dir.open()).transpose()?;
+        let at = match (&linked_dir, linked) {
+            (Some(dir), Some(linked)) => (dir, &*linked.name),
+            _ => (dir, name),
         };
+        let mut entry = files.describe(at, stat, (parent, name))?;
+        let content = files.virtual_files.content(at, &entry, stat)?;
+        if let Some(content) = &content {
+            set_size(&mut entry, content.len() as u64);
+        }
         let is_selected = match entry.kind {
             EntryKind::Symlink => {
                 entry.target = dir.read_link(name)?.as_bytes().to_vec();
@@ -503,7 +519,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
             _ => true,
         };
-        Ok(is_selected.then_some(entry))
+        Ok(is_selected.then_some((entry, content)))
     }
 
     fn count_leaf(&self, entry: &Entry) {

@@ -57,6 +57,10 @@ pub struct WalkRules {
     #[n(12)]
     #[cbor(default, skip_if = "is_off")]
     pub recursive: bool,
+    /// A file that grows is copied as far as it was when it was announced.
+    #[n(13)]
+    #[cbor(default, skip_if = "is_off")]
+    pub follow_growth: bool,
 }
 
 impl WalkRules {
