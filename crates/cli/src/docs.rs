@@ -291,13 +291,15 @@ mod tests {
         for name in ["agent", "mv"] {
             let error = man(Some(name)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);
-            assert!(error.to_string().contains("cp, gather, probe, serve"), "{error}");
+            assert!(error.to_string().contains("cp, gather, ls, probe, serve"), "{error}");
         }
     }
 
     #[test]
     fn page_has_no_backticks_and_does_not_hyphenate_addresses() {
-        for subcommand in [None, Some("cp"), Some("gather"), Some("probe"), Some("serve")] {
+        for subcommand in
+            [None, Some("cp"), Some("gather"), Some("ls"), Some("probe"), Some("serve")]
+        {
             let page = String::from_utf8(man(subcommand).unwrap()).unwrap();
             assert!(!page.contains('`'), "{page}");
             assert_eq!(page.matches("bankfull://").count(), page.matches("\\%bankfull://").count());

@@ -191,7 +191,7 @@ const ANSWERS: &[(&[&str], &str)] = &[
     ),
     // Output.
     (&["--itemize-changes"], "use -v for copied files, --dry-run for a plan, or --json"),
-    (&["--list-only"], "use --dry-run, which lists what would be copied"),
+    (&["--list-only"], "use bankfull ls -lR PLACE; --dry-run lists what would be copied"),
     (&["--out-format"], "use -v, or --json for a program"),
     (&["--log-file-format"], "use --log-format text or --log-format json"),
     (&["--debug"], "use -vv, or --log-file FILE -vv"),

@@ -16,6 +16,7 @@ mod flags;
 mod foreign;
 mod gather;
 mod log;
+mod ls;
 mod output;
 mod probe;
 mod report;
@@ -78,6 +79,7 @@ fn run(mut command: Command, remotes: &Remotes) -> Exit {
     match command {
         Command::Cp(flags) => cp::run(&flags),
         Command::Gather(flags) => gather::run(*flags, remotes),
+        Command::Ls(flags) => ls::run(&flags),
         Command::Probe(flags) => probe::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
         Command::Config(flags) => config::run(&flags),

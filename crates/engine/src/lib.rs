@@ -45,6 +45,7 @@ pub use api::filters::{FilterRule, Filters};
 pub use api::gather::layout::Layout;
 pub use api::gather::rounds::{Round, Rounds};
 pub use api::gather::{Gather, GatherSink, GatherSummary};
+pub use api::list::Listing;
 pub use api::probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
 pub use api::selection::{Comparison, FileList, Selection};
 pub use api::server::{Server, ServerLimits};
@@ -53,8 +54,8 @@ pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use base::cancel::Cancel;
 pub use base::error::{Error, ErrorKind, is_terminal_control};
 pub use base::event::{
-    BufferLimit, Controller, Event, EventSink, NoEvents, Outcome, Progress, ReceiveBufferKind,
-    Route, Sample, Summary, TuningDecision,
+    BufferLimit, Controller, Event, EventSink, ListedEntry, ListedKind, NoEvents, Outcome,
+    Progress, ReceiveBufferKind, Route, Sample, Summary, TuningDecision,
 };
 pub use base::event_log::EVENT_LOG_TARGET;
 pub use base::failure_fold::{FailureFold, FoldedFailures};

@@ -128,6 +128,7 @@ impl Merge<'_> {
         };
         let mut operands = match self.name {
             "cp" => [raw("sources"), raw("destination")].concat(),
+            "ls" => raw("place"),
             "gather" if !is_listed && !self.is_typed("from-file") => raw("places"),
             "probe" => raw("host").iter().map(|host| remotes.expanded_host(host)).collect(),
             _ => return None,

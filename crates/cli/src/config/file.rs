@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// Commands with a table of defaults.
-pub(super) const COMMANDS: [&str; 4] = ["cp", "gather", "probe", "serve"];
+pub(super) const COMMANDS: [&str; 5] = ["cp", "gather", "ls", "probe", "serve"];
 
 /// Table of the named remotes.
 const REMOTE: &str = "remote";

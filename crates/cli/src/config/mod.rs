@@ -15,7 +15,7 @@ pub(crate) use remote::Remotes;
 pub(crate) use show::run;
 
 use crate::environment::Environment;
-use crate::flags::{Cli, Command, CpFlags, ProbeFlags, ShowFlags};
+use crate::flags::{Cli, Command, CpFlags, LsFlags, ProbeFlags, ShowFlags};
 use crate::output::{Output, printable};
 use clap::CommandFactory;
 use file::Content;
@@ -104,6 +104,10 @@ pub(crate) fn resolve(command: &mut Command, remotes: &Remotes) -> Result<(), St
             let CpFlags { sources, destination, daemon, show, .. } = &mut **flags;
             let notes = remotes.resolve(sources.iter_mut().chain([destination]), daemon)?;
             show_notes(&notes, show);
+        }
+        Command::Ls(flags) => {
+            let LsFlags { place, daemon, show, .. } = &mut **flags;
+            show_notes(&remotes.resolve(std::iter::once(place), daemon)?, show);
         }
         Command::Probe(flags) => {
             let ProbeFlags { host, daemon, show, .. } = &mut **flags;

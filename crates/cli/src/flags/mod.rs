@@ -1,5 +1,5 @@
 //! The command line: arguments, help texts and their checks. Their effect is in [`crate::cp`],
-//! [`crate::gather`], [`crate::probe`] and [`crate::serve`].
+//! [`crate::gather`], [`crate::ls`], [`crate::probe`] and [`crate::serve`].
 //!
 //! The help texts are the source of `--help`, the manual and the completions. The first paragraph
 //! is the line of `-h`. Tests compare them with `docs/cli.md`.
@@ -11,28 +11,29 @@ mod earlier;
 mod filters;
 mod gather;
 mod habits;
+mod ls;
 mod metadata;
 mod probe;
 mod selection;
 mod serve;
+mod show;
 mod values;
 mod when;
 
 pub(crate) use config::{ConfigFlags, ConfigView};
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
+pub(crate) use ls::LsFlags;
 pub(crate) use probe::ProbeFlags;
 pub(crate) use selection::SelectionFlags;
 pub(crate) use serve::ServeFlags;
+pub(crate) use show::{Example, LogFlags, LogFormat, ShowFlags};
 pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow};
 
 use bankfull::Bytes;
-use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use std::path::PathBuf;
-
-/// An example command line and its description.
-pub(crate) type Example = (&'static str, &'static str);
+use show::after_help;
 
 /// Copy bulk data between hosts as fast as disk, CPU and network allow
 ///
@@ -57,6 +58,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Cp(Box<CpFlags>),
     Gather(Box<GatherFlags>),
+    Ls(Box<LsFlags>),
     Probe(Box<ProbeFlags>),
     Serve(ServeFlags),
     Config(ConfigFlags),
@@ -87,62 +89,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Output flags. Progress and messages go to standard error, data to standard output.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Output")]
-pub(crate) struct ShowFlags {
-    /// Write one JSON object per line to standard output
-    ///
-    /// The manual page (`bankfull man cp`) describes them. Default: text.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Show copied files and decisions; -vv, the log too
-    ///
-    /// -v shows the connection, destinations, every copied file and the tuning decisions. -vv also
-    /// shows unchanged files, and the log at level debug. Default: a progress line on a terminal,
-    /// failed files and a summary.
-    #[arg(short, long, action = ArgAction::Count)]
-    pub(crate) verbose: u8,
-
-    /// Show only errors, and the result of a probe
-    ///
-    /// Default: off.
-    #[arg(short, long, conflicts_with_all = ["json", "verbose"])]
-    pub(crate) quiet: bool,
-
-    /// Log flags.
-    #[command(flatten)]
-    pub(crate) log: LogFlags,
-}
-
-/// Flags of the log, which has a line for each session, failure and warning.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Output")]
-pub(crate) struct LogFlags {
-    /// Append the log to a file
-    ///
-    /// Lines have the level info and above; with -v, debug; with -vv, trace. The environment
-    /// variable BANKFULL_LOG overrides that.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) log_file: Option<PathBuf>,
-
-    /// Set the format of the log: text or json
-    ///
-    /// Default: text.
-    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = true)]
-    pub(crate) log_format: Option<LogFormat>,
-}
-
-/// Formats of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// One line of text.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
 /// Returns the definitions that shells complete: without hidden commands.
 pub(crate) fn completable() -> clap::Command {
     let whole = Cli::command();
@@ -162,6 +108,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         "" => EXAMPLES,
         "cp" => cp::EXAMPLES,
         "gather" => gather::EXAMPLES,
+        "ls" => ls::EXAMPLES,
         "probe" => probe::EXAMPLES,
         "serve" => serve::EXAMPLES,
         "config" => config::EXAMPLES,
@@ -188,13 +135,6 @@ const MAN_EXAMPLES: &[Example] = &[
     ("bankfull man | man -l -", "Read the manual."),
     ("bankfull man cp > bankfull-cp.1", "Write the page of one subcommand."),
 ];
-
-/// Formats the end of a long help text: examples, then every exit code.
-fn after_help(examples: &[Example]) -> String {
-    let examples: Vec<String> =
-        examples.iter().map(|(line, what)| format!("  {what}\n    {line}\n")).collect();
-    format!("Examples:\n{}\nExit codes:\n{}", examples.concat(), crate::exit::help_table())
-}
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,11 @@ impl Output {
         self.message(&format!("bankfull: {}", printable_text(message)));
     }
 
+    /// True once the reader of standard output is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.out.writer.is_none()
+    }
+
     /// Returns the reason why standard output could not be written, if any.
     pub(crate) fn failure(&self) -> Option<String> {
         let local = |e: &Error| bankfull::Error::local("cannot write to standard output", e);

@@ -4,12 +4,10 @@
 
 use super::decisions::{buffer_line, tuning_line};
 use super::progress::{self, Rates};
-use super::quiet::{failed_line, source_failed_line};
+use super::quiet::{failed_line, rest_of_failed, source_failed_line};
 use super::sources::Sources;
 use super::text::{self, duration, printable, printable_text};
-use super::{
-    Beginning, Ending, MAX_WARNINGS_SHOWN, Output, Render, probe_result, rest_of_failed, summary,
-};
+use super::{Beginning, Ending, Output, Render, probe_result, summary};
 use bankfull::{
     Bytes, Error, Event, FailureFold, GatherSummary, Location, Outcome, Progress, Round, Route,
     Summary,
@@ -19,6 +17,9 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Different warnings of sources shown without `-v`. (chosen: one screen)
+const MAX_WARNINGS_SHOWN: usize = 20;
 
 /// Output without `--json` and `--quiet`.
 pub(super) struct Human {

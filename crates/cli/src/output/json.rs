@@ -5,14 +5,16 @@ use super::progress::{Rates, average};
 use super::quiet::source_failed_line;
 use super::sources::Sources;
 use super::text::{printable_json, printable_text};
-use super::{Beginning, Ending, Output, Render, SCHEMA, Serving};
+use super::{Beginning, Ending, Output, Render, SCHEMA, Serving, listing};
 use crate::exit::Exit;
-use bankfull::{Error, Event, GatherSummary, Outcome, ProbeResult, Progress, Rate, Round, Summary};
+use bankfull::{
+    Error, Event, GatherSummary, ListedEntry, Outcome, ProbeResult, Progress, Rate, Round, Summary,
+};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Interval between progress lines. (chosen: enough for a program)
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,6 +68,10 @@ impl Render for Json {
                 .field("host", host.to_string_lossy())
                 .field("reverse", *reverse)
                 .field("time_seconds", seconds(*time)),
+            Beginning::List { place } => Line::new("start")
+                .field("schema", SCHEMA)
+                .field("version", env!("CARGO_PKG_VERSION"))
+                .field("place", place.to_string_lossy()),
             Beginning::Serve(serving) => listening(serving),
         });
         if let Beginning::Serve(serving) = beginning {
@@ -183,6 +189,7 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("outcome", outcome_name(*outcome))
             .field("bytes", bytes.0)
             .field("blake3", blake3.clone()),
+        Event::Listed(entry) => listed_line(entry),
         Event::FileFailed { path, message, vanished } => Line::new("file_failed")
             .path("path", path)
             .field("message", message.as_str())
@@ -217,6 +224,19 @@ fn event_line(event: &Event) -> Option<Line> {
         }
         _ => return None,
     })
+}
+
+fn listed_line(entry: &ListedEntry) -> Line {
+    let since = entry.modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Line::new("entry")
+        .path("path", &entry.path)
+        .field("kind", listing::kind_name(entry.kind))
+        .field("mode", format!("{:04o}", entry.mode))
+        .field("bytes", entry.bytes)
+        .field("modified", since.map(|since| since.as_secs()))
+        .field("owner", entry.owner.to_string_lossy())
+        .field("group", entry.group.to_string_lossy())
+        .field("target", entry.target.as_ref().map(|target| target.to_string_lossy()))
 }
 
 fn probe_result_line(result: &ProbeResult) -> Line {

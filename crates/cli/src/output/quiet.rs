@@ -1,8 +1,9 @@
 //! Errors only: failed files, and the error that ended the command.
 
+use super::text;
 use super::text::{printable, printable_text};
-use super::{Beginning, Ending, Output, Render, probe_result, rest_of_failed};
-use bankfull::{Error, ErrorKind, Event, FailureFold, Progress, Summary};
+use super::{Beginning, Ending, Output, Render, probe_result};
+use bankfull::{Error, ErrorKind, Event, FailureFold, FoldedFailures, Progress, Summary};
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,6 +72,19 @@ impl Render for Quiet {
     fn output(&mut self) -> &mut Output {
         &mut self.output
     }
+}
+
+/// Formats the lines that replace the failed files not shown.
+pub(super) fn rest_of_failed(fold: &mut FailureFold) -> Vec<String> {
+    let line = |folded: FoldedFailures| {
+        let more = text::count(folded.files, "more failed file", "more failed files");
+        let why = match folded.reason {
+            Some(reason) => format!("with the same reason ({reason})"),
+            None => "with other reasons".to_owned(),
+        };
+        format!("and {more} {why}; -v shows all")
+    };
+    fold.take_folded().into_iter().map(line).collect()
 }
 
 /// Formats the line of a failed source; `None` for a cancelled one, as the end reports that.

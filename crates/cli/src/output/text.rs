@@ -46,6 +46,24 @@ pub(crate) fn printable_json(line: &str) -> String {
     shown
 }
 
+/// Formats seconds since the epoch as a date and time in UTC.
+pub(crate) fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days to the civil date, with years that start in March (H. Hinnant, chrono-compatible
+    // low-level date algorithms).
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
 /// Formats a number with digits in groups of three: `53 363`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -123,6 +141,13 @@ pub(crate) fn byte_rate(rate: Rate) -> String {
 mod tests {
     use super::*;
     use std::ffi::OsStr;
+
+    #[test]
+    fn utc_formats_dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00 UTC");
+        assert_eq!(utc(951_827_696), "2000-02-29 12:34 UTC");
+        assert_eq!(utc(1_764_075_540), "2025-11-25 12:59 UTC");
+    }
 
     #[test]
     fn printable_escapes_control_characters() {

@@ -20,6 +20,7 @@ mod generated;
 mod harness;
 mod help;
 mod log;
+mod ls;
 mod memory;
 mod merge;
 mod metadata;

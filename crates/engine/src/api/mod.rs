@@ -6,6 +6,7 @@ pub(crate) mod earlier;
 pub(crate) mod filters;
 pub(crate) mod gather;
 mod limits;
+pub(crate) mod list;
 pub(crate) mod probe;
 mod reconnect;
 pub(crate) mod selection;

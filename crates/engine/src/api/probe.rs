@@ -9,6 +9,7 @@ use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::base::sync::lock;
 use crate::model::options::{DaemonOptions, SshOptions};
+use crate::model::transfer_options::Purpose;
 use crate::stats::lost_sessions::LostSessions;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::MAX_THROUGHPUT_TEST_MS;
@@ -119,7 +120,7 @@ impl Probe {
             return Err(Error::new(ErrorKind::Usage, text));
         }
         self.transfer.check()?;
-        self.transfer.options.probe = Some(self.duration);
+        self.transfer.options.purpose = Purpose::ThroughputTest(self.duration);
         let direction = if self.reverse { Direction::Pull } else { Direction::Push };
         let collector =
             Collector { next: events, samples: Mutex::default(), route: Mutex::default() };

@@ -356,7 +356,7 @@ impl Transfer {
         (started, lost): (Instant, &LostSessions),
     ) -> Result<Summary, Error> {
         let remote_paths = match direction {
-            _ if self.options.probe.is_some() => Vec::new(),
+            _ if self.options.purpose.test_time().is_some() => Vec::new(),
             Direction::Push => vec![remote_path(&self.options.destination)],
             Direction::Pull => self.options.sources.iter().map(remote_path).collect(),
         };

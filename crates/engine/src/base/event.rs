@@ -3,8 +3,9 @@
 
 use super::error::Error;
 use bankfull_control::{Bytes, Rate, StageTimes};
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Receives the events of a transfer or server. Several threads call it, so it must not block for
 /// long: queue the event and show it later.
@@ -67,6 +68,48 @@ pub enum Outcome {
     WouldDelete,
 }
 
+/// Kind of a listed entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListedKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Unix socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+/// An entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedEntry {
+    /// Path beneath the listed directory; the name of a single file.
+    pub path: PathBuf,
+    /// Kind.
+    pub kind: ListedKind,
+    /// Mode bits.
+    pub mode: u32,
+    /// Size; 0 for anything but a file.
+    pub bytes: u64,
+    /// Modification time; `None` if this host cannot represent it.
+    pub modified: Option<SystemTime>,
+    /// Name of the owner, or the number if there is no name.
+    pub owner: OsString,
+    /// Name of the group, or the number if there is no name.
+    pub group: OsString,
+    /// Target of a symbolic link.
+    pub target: Option<PathBuf>,
+}
+
 /// An event of a transfer or server.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -102,6 +145,8 @@ pub enum Event {
         /// BLAKE3 of the file in hexadecimal, if this side knows it.
         blake3: Option<String>,
     },
+    /// An entry of a listing.
+    Listed(Box<ListedEntry>),
     /// A file could not be copied; the transfer goes on.
     FileFailed {
         /// Path relative to the destination, or in the source.

@@ -130,7 +130,10 @@ impl<'a> EventLog<'a> {
                 self.log_warning(&format!("{message}; reconnecting"));
             }
             Event::Progress(progress) => *lock(&self.progress) = *progress,
-            Event::Sample(_) | Event::ClientConnected { .. } | Event::ClientDone { .. } => {}
+            Event::Sample(_)
+            | Event::Listed(_)
+            | Event::ClientConnected { .. }
+            | Event::ClientDone { .. } => {}
         }
     }
 

@@ -20,6 +20,28 @@ use std::time::Duration;
 pub(crate) const ROOT_REFUSED: &str =
     "--delete into / would delete the system: name the directories to copy to";
 
+/// Purpose of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Files are copied.
+    #[default]
+    Copy,
+    /// The sources are listed, and nothing is copied.
+    Listing,
+    /// Filler is sent for a time, instead of files.
+    ThroughputTest(Duration),
+}
+
+impl Purpose {
+    /// Returns the duration of a throughput test.
+    pub(crate) fn test_time(self) -> Option<Duration> {
+        match self {
+            Self::ThroughputTest(time) => Some(time),
+            Self::Copy | Self::Listing => None,
+        }
+    }
+}
+
 /// Options of a transfer between two locations.
 #[derive(Debug, Clone)]
 pub(crate) struct TransferOptions {
@@ -35,8 +57,7 @@ pub(crate) struct TransferOptions {
     pub(crate) retry_for: Duration,
     pub(crate) tune: Tune,
     pub(crate) overrides: Overrides,
-    /// Duration of a throughput test, which sends filler instead of files.
-    pub(crate) probe: Option<Duration>,
+    pub(crate) purpose: Purpose,
     /// Rate of the link by which this host receives.
     pub(crate) link_rate: Option<Rate>,
     pub(crate) max_memory: Option<Bytes>,
@@ -84,7 +105,7 @@ impl TransferOptions {
             retry_for: DEFAULT_RETRY_FOR,
             tune: Tune::default(),
             overrides: Overrides::default(),
-            probe: None,
+            purpose: Purpose::default(),
             link_rate: None,
             max_memory: None,
             ssh: SshOptions::default(),

@@ -52,6 +52,6 @@ impl RunContext {
     pub(crate) fn uses_credit(&self, options: &TransferOptions) -> bool {
         let is_shared =
             self.barrier_party.is_some() || self.has_concurrent_receivers() || is_receiving();
-        is_shared && options.is_tuned() && options.probe.is_none() && !options.dry_run
+        is_shared && options.is_tuned() && options.purpose.test_time().is_none() && !options.dry_run
     }
 }

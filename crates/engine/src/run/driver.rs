@@ -9,6 +9,7 @@ use crate::file_io::roots::{ReceiveTarget, SendRules, SourceItem};
 use crate::model::transfer_options::TransferOptions;
 use crate::session::Session;
 use crate::stats::session_stats::{SessionStats, SideSummaries};
+use crate::transfer::lister::Lister;
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
 use crate::transfer::throughput_test::ThroughputTest;
@@ -92,6 +93,8 @@ pub(crate) enum SessionTask {
     /// Throughput test: filler is sent for this time, and no file.
     SendTest(Duration),
     ReceiveTest(Duration),
+    /// Listing of the sender's entries.
+    List,
 }
 
 impl SessionRunner<'_> {
@@ -116,7 +119,7 @@ impl SessionRunner<'_> {
                 }
             });
             self.session.spawn(scope, || self.tick(outbox));
-            let receives = matches!(task, SessionTask::Receive(_) | SessionTask::ReceiveTest(_));
+            let receives = !matches!(task, SessionTask::Send { .. } | SessionTask::SendTest(_));
             let receiving = matches!(task, SessionTask::Receive(_)).then(ReceivingGuard::new);
             self.session.spawn(scope, move || self.run_autotune(outbox, receives));
             let result = match task {
@@ -129,6 +132,7 @@ impl SessionRunner<'_> {
                 SessionTask::ReceiveTest(time) => {
                     self.receive_test(&mut reader, outbox, time, streams)
                 }
+                SessionTask::List => self.list(&mut reader, outbox),
             };
             let (result, is_flushed) = self.close_session(result, &mut reader, outbox, receives);
             close(is_flushed);
@@ -271,6 +275,12 @@ impl SessionRunner<'_> {
             receiver.finish();
             Ok(SideSummaries { sender, receiver: self.stats.report() })
         })
+    }
+
+    fn list(&self, reader: &mut ControlReader, outbox: &Outbox) -> Result<SideSummaries, Error> {
+        let lister = Lister::new(outbox.clone(), self.stats);
+        let sender = lister.run(reader).inspect_err(|_| self.session.stop())?;
+        Ok(SideSummaries { sender, receiver: self.stats.report() })
     }
 
     fn stream_threads<'s>(

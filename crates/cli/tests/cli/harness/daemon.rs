@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use super::remote::{remote_address, remote_url};
-use super::run::{Running, cp, probe, wait_until};
+use super::run::{Running, cp, ls, probe, wait_until};
 use crate::command;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -86,6 +86,11 @@ impl Daemon {
     /// Returns `bankfull probe --json` that trusts the daemon.
     pub(crate) fn probe(&self) -> Command {
         self.trusted(probe())
+    }
+
+    /// Returns `bankfull ls` that trusts the daemon.
+    pub(crate) fn ls(&self) -> Command {
+        self.trusted(ls())
     }
 
     fn trusted(&self, mut command: Command) -> Command {

@@ -34,8 +34,8 @@ pub(crate) use remote::{
 };
 pub(crate) use rng::{Rng, seed};
 pub(crate) use run::{
-    Done, Running, cp, gather, probe, run, run_for, run_there, unprivileged, unprivileged_within,
-    wait_until,
+    Done, Running, cp, gather, ls, probe, run, run_for, run_there, unprivileged,
+    unprivileged_within, wait_until,
 };
 pub(crate) use scratch::{Mount, Scratch, is_root};
 pub(crate) use ssh::SshServer;

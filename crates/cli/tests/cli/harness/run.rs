@@ -42,6 +42,13 @@ pub(crate) fn probe() -> Command {
     command
 }
 
+/// Returns `bankfull ls`.
+pub(crate) fn ls() -> Command {
+    let mut command = command();
+    command.arg("ls");
+    command
+}
+
 /// Runs a command to its end.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Done {

@@ -1,7 +1,7 @@
 //! An ssh server of the user who runs the tests, with its own keys.
 
 use super::remote::{listen_remote, remote_address, remote_host};
-use super::run::{Running, cp, probe, run, wait_until};
+use super::run::{Running, cp, ls, probe, run, wait_until};
 use super::{Scratch, is_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
@@ -96,6 +96,13 @@ impl SshServer {
     /// Returns `bankfull probe --json` that logs in and finds the program there.
     pub(crate) fn probe(&self) -> Command {
         let mut command = self.logging_in(probe());
+        command.args(["--remote-bankfull", env!("CARGO_BIN_EXE_bankfull")]);
+        command
+    }
+
+    /// Returns `bankfull ls` that logs in and finds the program there.
+    pub(crate) fn ls(&self) -> Command {
+        let mut command = self.logging_in(ls());
         command.args(["--remote-bankfull", env!("CARGO_BIN_EXE_bankfull")]);
         command
     }

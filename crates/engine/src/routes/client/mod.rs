@@ -14,7 +14,7 @@ use crate::base::event_log::session_span;
 use crate::base::sync::Latch;
 use crate::file_io::roots::{SendRules, SourceItem};
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
-use crate::model::transfer_options::TransferOptions;
+use crate::model::transfer_options::{Purpose, TransferOptions};
 use crate::run::context::RunContext;
 use crate::run::driver::{
     CloseFn, ControlChannel, SessionRunner, SessionTask, report_destinations,
@@ -372,13 +372,14 @@ fn task_of(
     events: &dyn EventSink,
 ) -> Result<SessionTask, Error> {
     let (options, _context) = (request.options, request.context);
-    Ok(match (request.direction, options.probe) {
+    Ok(match (request.direction, options.purpose.test_time()) {
         (Direction::Push, Some(time)) => SessionTask::SendTest(time),
         (Direction::Pull, Some(time)) => SessionTask::ReceiveTest(time),
         (Direction::Push, None) => {
             report_destinations(events, options, &opened.destinations);
             SessionTask::Send { items, rules: Box::new(SendRules::of_host(options)) }
         }
+        (Direction::Pull, None) if options.purpose == Purpose::Listing => SessionTask::List,
         (Direction::Pull, None) => {
             SessionTask::Receive(Box::new(receive_target(request, &opened.sources, events)?))
         }
@@ -517,7 +518,9 @@ impl Request<'_> {
     /// True if the receiver may grant credit; a daemon does so if it has other clients.
     fn may_use_credit(&self) -> bool {
         match self.direction {
-            Direction::Push => self.options.is_tuned() && self.options.probe.is_none(),
+            Direction::Push => {
+                self.options.is_tuned() && self.options.purpose.test_time().is_none()
+            }
             Direction::Pull => self.context.uses_credit(self.options),
         }
     }

@@ -34,7 +34,7 @@ impl Request<'_> {
             streams,
             timeout_ms: u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX),
             autotune_off: (!options.is_tuned()).then_some(true),
-            throughput_test_ms: options.probe.map(|time| time.as_millis() as u32),
+            throughput_test_ms: options.purpose.test_time().map(|time| time.as_millis() as u32),
             max_streams: options.max_streams(),
             credit: self.may_use_credit().then_some(true),
             trust_journal: options.rules.trust_journal.then_some(true),

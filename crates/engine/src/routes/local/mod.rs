@@ -18,14 +18,15 @@ use crate::file_io::roots::{
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
-use crate::model::transfer_options::TransferOptions;
+use crate::model::transfer_options::{Purpose, TransferOptions};
 use crate::run::driver::{SessionRunner, report_destinations};
 use crate::session::Session;
 use crate::stats::counters::add;
 use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
+use crate::transfer::lister::Lister;
 use crate::transfer::receiver::Receiver;
 use crate::transfer::sender::Sender;
-use crate::transport::control::{ControlReader, Outbox};
+use crate::transport::control::{ConnectionLoss, ControlReader, Outbox};
 use bankfull_proto::names::components;
 use bankfull_proto::part::ResumePolicy;
 use std::ffi::OsStr;
@@ -48,6 +49,9 @@ pub(crate) fn run(
     let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
     let (walk, list) = (&options.rules.walk, options.rules.list.as_ref());
     let items = PathRoot::Host.resolve_sources(&typed, walk, list)?;
+    if options.purpose == Purpose::Listing {
+        return list_sources(options, &items, events, cancel, started);
+    }
     let sources = sources_of(&items);
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
@@ -78,18 +82,8 @@ pub(crate) fn run(
     let overrides = Overrides { direct: DirectIo::Off, ..Overrides::default() };
     let session = Arc::new(Session::new(overrides, 0));
     let stats = SessionStats::new(events, started);
-    let runner = SessionRunner {
-        session: Arc::clone(&session),
-        stats: &stats,
-        cancel,
-        timeout: options.timeout,
-        report_progress: true,
-        ended: Latch::default(),
-        close_by: std::sync::Mutex::default(),
-        autotune: std::sync::Mutex::default(),
-    };
-    let (near, far) =
-        UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))?;
+    let runner = local_runner(&session, &stats, cancel, options);
+    let (near, far) = socket_pair()?;
     let threads = options.initial_streams(None);
     let mut rules = SendRules::of_host(options);
     let found = target.base.as_ref().and_then(|base| base.stat_self().ok());
@@ -98,6 +92,45 @@ pub(crate) fn run(
     let user_limits = UserLimits::default();
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
+}
+
+/// Lists sources of this host.
+fn list_sources(
+    options: &TransferOptions,
+    items: &[SourceItem],
+    events: &dyn EventSink,
+    cancel: &Cancel,
+    started: Instant,
+) -> Result<Summary, Error> {
+    let session = Arc::new(Session::new(Overrides::default(), 0));
+    let stats = SessionStats::new(events, started);
+    let runner = local_runner(&session, &stats, cancel, options);
+    let rules = SendRules::of_host(options);
+    let copy = LocalCopy { runner: &runner, session: &session, threads: 0, rules: &rules };
+    let ends = copy.list(items)?;
+    Ok(stats.summary(&ends, &UserLimits::default(), started.elapsed()))
+}
+
+fn local_runner<'r>(
+    session: &Arc<Session>,
+    stats: &'r SessionStats<'r>,
+    cancel: &'r Cancel,
+    options: &TransferOptions,
+) -> SessionRunner<'r> {
+    SessionRunner {
+        session: Arc::clone(session),
+        stats,
+        cancel,
+        timeout: options.timeout,
+        report_progress: true,
+        ended: Latch::default(),
+        close_by: std::sync::Mutex::default(),
+        autotune: std::sync::Mutex::default(),
+    }
+}
+
+fn socket_pair() -> Result<(UnixStream, UnixStream), Error> {
+    UnixStream::pair().map_err(|e| Error::local("cannot create a socket pair", &e))
 }
 
 /// Rejects a copy of a directory into itself, which would never end.
@@ -169,15 +202,7 @@ impl LocalCopy<'_> {
         let loss = sender_reader.loss();
         let loss = &loss;
         thread::scope(|scope| {
-            for (outbox, output) in [(&to_receiver, near), (&to_sender, far)] {
-                let release = outbox.clone();
-                self.session.on_stop(move || release.release());
-                self.session.spawn(scope, move || {
-                    if let Err(e) = outbox.run_writer(Box::new(output), loss) {
-                        self.session.fail(e);
-                    }
-                });
-            }
+            self.start_writers(scope, [(&to_receiver, near), (&to_sender, far)], loss);
             self.session.spawn(scope, || self.runner.tick(&to_sender));
             self.session.spawn(scope, || sender.walk(items));
             self.session.spawn(scope, || receiver.run_hashing(hashing));
@@ -213,6 +238,59 @@ impl LocalCopy<'_> {
             self.runner.ended.set();
             result
         })
+    }
+
+    /// Reports the entries of the sources.
+    fn list(&self, items: &[SourceItem]) -> Result<SideSummaries, Error> {
+        let _waits = self.session.limit_waits();
+        let (near, far) = socket_pair()?;
+        let unseen = SessionStats::new(&NoEvents, Instant::now());
+        let (to_receiver, to_sender) = (Outbox::default(), Outbox::default());
+        let sender = Sender::new(self.session, to_receiver.clone(), &unseen, self.rules.clone());
+        let mut sender_reader = self.reader(&near)?;
+        let mut receiver_reader = self.reader(&far)?;
+        let loss = sender_reader.loss();
+        let loss = &loss;
+        thread::scope(|scope| {
+            self.start_writers(scope, [(&to_receiver, near), (&to_sender, far)], loss);
+            self.session.spawn(scope, || self.runner.tick(&to_sender));
+            self.session.spawn(scope, || sender.walk(items));
+            self.session.spawn(scope, || sender.finish(|| {}));
+            self.session.spawn(scope, || {
+                if let Err(e) = sender.run_control(&mut sender_reader) {
+                    self.session.fail(e);
+                }
+            });
+            let lister = Lister::new(to_sender.clone(), self.runner.stats);
+            let listed = lister.run(&mut receiver_reader);
+            let result = listed.map_err(|error| {
+                self.session.fail(error);
+                self.session.take_error().unwrap_or_else(Error::interrupted)
+            });
+            to_sender.close();
+            to_receiver.close();
+            self.runner.ended.set();
+            let receiver = self.runner.stats.report();
+            result.map(|sender| SideSummaries { sender, receiver })
+        })
+    }
+
+    /// Starts the writers of both sides.
+    fn start_writers<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        sides: [(&'env Outbox, UnixStream); 2],
+        loss: &'env ConnectionLoss,
+    ) {
+        for (outbox, output) in sides {
+            let release = outbox.clone();
+            self.session.on_stop(move || release.release());
+            self.session.spawn(scope, move || {
+                if let Err(e) = outbox.run_writer(Box::new(output), loss) {
+                    self.session.fail(e);
+                }
+            });
+        }
     }
 
     /// Starts the movers; continues with fewer if threads are short.

@@ -61,6 +61,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use store::FileStore;
 use want::{HeldFiles, WantDecider};
+pub(super) use want_message::make_want;
 
 /// The receiving side; shared by the control thread and the stream threads.
 pub(crate) struct Receiver<'a> {
