@@ -16,6 +16,7 @@ pub mod blocks;
 pub mod chmod;
 pub mod error;
 pub mod filter;
+pub mod globs;
 pub mod hash;
 pub mod journal;
 pub mod limits;

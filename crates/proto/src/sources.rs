@@ -1,6 +1,7 @@
 //! The sources of a transfer: what was requested, and which entries may stand at the destination's
 //! top.
 
+use crate::globs::{Glob, has_pattern, is_pattern};
 use crate::wire::WireError;
 use crate::wire::control::{Entry, EntryKind, PathBytes, Source};
 
@@ -30,27 +31,54 @@ pub fn split_path(path: &[u8]) -> SplitPath<'_> {
 
 /// Checks that the peer answers each requested path with a source of that name.
 ///
+/// A path with a pattern is answered with one source or several, whose names match.
+///
 /// # Errors
 /// [`WireError::Unrequested`] names the source, or the number of sources.
 pub fn check_sources(paths: &[PathBytes], sources: &[Source]) -> Result<(), WireError> {
+    if paths.iter().any(|path| has_pattern(&path.0)) {
+        return check_matches(paths, sources);
+    }
     if paths.len() != sources.len() {
         let text = format!("{} sources in answer to {} paths", sources.len(), paths.len());
         return Err(WireError::Unrequested(text));
     }
     for (path, source) in paths.iter().zip(sources) {
-        let is_requested = match split_path(&path.0) {
-            SplitPath { name: Some(name), must_be_dir: false, .. } => {
-                !source.contents && source.name == name
-            }
-            _ => source.contents && source.is_dir && source.name.is_empty(),
-        };
-        if !is_requested {
+        if !is_source_of(&path.0, source) {
             let (source, path) = (printable(&source.name), printable(&path.0));
             let text = format!("the source {source:?} in answer to {path:?}");
             return Err(WireError::Unrequested(text));
         }
     }
     Ok(())
+}
+
+/// True if a path requests a source of this name.
+fn is_source_of(path: &[u8], source: &Source) -> bool {
+    match split_path(path) {
+        SplitPath { name: Some(name), must_be_dir: false, .. } => {
+            let is_match = || is_pattern(name) && Glob::new(name).matches(&source.name);
+            !source.contents && (source.name == name || is_match())
+        }
+        _ => source.contents && source.is_dir && source.name.is_empty(),
+    }
+}
+
+/// Checks the answer to paths of which some are patterns.
+fn check_matches(paths: &[PathBytes], sources: &[Source]) -> Result<(), WireError> {
+    let is_requested = |source: &&Source| paths.iter().any(|path| is_source_of(&path.0, source));
+    if let Some(other) = sources.iter().find(|source| !is_requested(source)) {
+        let text = format!("the source {:?}, which matches no path", printable(&other.name));
+        return Err(WireError::Unrequested(text));
+    }
+    let is_answered = |path: &&PathBytes| sources.iter().any(|s| is_source_of(&path.0, s));
+    match paths.iter().find(|path| !is_answered(path)) {
+        Some(path) => {
+            let text = format!("no source in answer to {:?}", printable(&path.0));
+            Err(WireError::Unrequested(text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that the peer answers a request of names with one source.

@@ -26,6 +26,7 @@ mod merge;
 mod metadata;
 mod names;
 mod output;
+mod patterns;
 mod probe;
 mod report;
 mod resume;

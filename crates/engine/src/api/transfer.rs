@@ -488,6 +488,8 @@ pub(crate) fn remote_path(location: &Location) -> PathBytes {
         match path.0.as_slice() {
             b"~" => path.0 = b".".to_vec(),
             [b'~', b'/', ..] => drop(path.0.drain(..2)),
+            // The contents of another user's home directory, as of the own one.
+            [b'~', ..] if !path.0.contains(&b'/') => path.0.push(b'/'),
             _ => {}
         }
     }

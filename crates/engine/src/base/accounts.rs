@@ -95,6 +95,25 @@ impl Database {
     }
 }
 
+/// Returns the home directory of a user; `None` if there is no such user.
+pub(crate) fn home_of(user: &[u8]) -> Option<Vec<u8>> {
+    if !is_plain(user) {
+        return None;
+    }
+    let home = |line: &[u8]| {
+        let mut fields = line.split(|&byte| byte == b':');
+        let is_own = fields.next() == Some(user);
+        fields.nth(4).filter(|home| is_own && home.starts_with(b"/")).map(<[u8]>::to_vec)
+    };
+    let content = fs::read("/etc/passwd").unwrap_or_default();
+    content.split(|&byte| byte == b'\n').find_map(home).or_else(|| {
+        let mut command = Command::new("getent");
+        command.arg("passwd").arg(OsStr::from_bytes(user));
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        home(output.stdout.split(|&byte| byte == b'\n').next()?)
+    })
+}
+
 /// Parses a line of passwd(5) or group(5): name and number.
 fn parse(line: &[u8]) -> Option<(Vec<u8>, u32)> {
     let mut fields = line.split(|&byte| byte == b':');
@@ -123,6 +142,13 @@ mod tests {
             assert_eq!(accounts.id_of(kind, b"no-such-account"), None);
             assert_eq!(accounts.name_of(kind, 4_000_000_000), None);
         }
+    }
+
+    #[test]
+    fn home_of_a_user_is_found() {
+        assert_eq!(home_of(b"root").as_deref(), Some(&b"/root"[..]));
+        assert_eq!(home_of(b"no-such-account"), None);
+        assert_eq!(home_of(b""), None);
     }
 
     #[test]

@@ -6,5 +6,6 @@ pub(crate) mod dir_table;
 pub(crate) mod earlier;
 pub(crate) mod links;
 pub(crate) mod path_root;
+pub(crate) mod patterns;
 pub(crate) mod root;
 pub(crate) mod roots;

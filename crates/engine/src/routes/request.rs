@@ -2,6 +2,7 @@
 
 use crate::base::error::Error;
 use crate::file_io::path_root::ReceiveOptions;
+use crate::file_io::patterns::Expansion;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{MetadataTarget, ReceiveTarget, SendRules};
 use crate::model::metadata::{Metadata, Permits};
@@ -9,7 +10,9 @@ use crate::model::options::Fsync;
 use crate::model::transfer_options::ROOT_REFUSED;
 use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::part::ResumePolicy;
-use bankfull_proto::wire::control::{self, Cause, ComparisonRules, Failure, Open};
+use bankfull_proto::wire::control::{
+    self, Cause, ComparisonRules, Failure, Open, PathBytes, WalkRules,
+};
 use bankfull_sys::Dir;
 use std::path::Path;
 
@@ -60,6 +63,17 @@ pub(super) fn refuse_delete_in_root(open: &Open, target: &ReceiveTarget) -> Resu
     match open.delete.is_some() && own.is_some() && own == root {
         true => Err(Failure::new(Cause::Usage, ROOT_REFUSED).into()),
         false => Ok(()),
+    }
+}
+
+/// Returns the paths of the sources; patterns are matched here.
+///
+/// # Errors
+/// No match, too many, or an unknown user.
+pub(super) fn source_paths(open: &Open, root: &PathRoot) -> Result<Vec<PathBytes>, Error> {
+    match open.walk.as_ref().is_some_and(WalkRules::has_names) {
+        true => open.paths.iter().map(|path| Expansion(root).home(path)).collect(),
+        false => Expansion(root).paths(&open.paths),
     }
 }
 

@@ -2,7 +2,9 @@
 //! their requests, and the attachment of data streams.
 
 use super::client::software;
-use super::request::{metadata_target, receive_options, refuse_delete_in_root, send_rules};
+use super::request::{
+    metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths,
+};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -12,6 +14,7 @@ use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
+use crate::file_io::patterns::Expansion;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::sources_of;
 use crate::model::metadata::Permits;
@@ -317,7 +320,8 @@ impl SessionManager {
             }
             Direction::Pull => {
                 let rules = send_rules(&open, &self.root)?;
-                let items = self.root.resolve_sources(&open.paths, &rules.walk, None)?;
+                let paths = source_paths(&open, &self.root)?;
+                let items = self.root.resolve_sources(&paths, &rules.walk, None)?;
                 let sources = sources_of(&items);
                 let task = SessionTask::Send { items, rules: Box::new(rules) };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)
@@ -327,7 +331,8 @@ impl SessionManager {
                 return Err(Failure::new(Cause::ReadOnly, text).into());
             }
             Direction::Push => {
-                let path = open.paths.first().map(|path| path.0.clone()).unwrap_or_default();
+                let path = open.paths.first().map(|path| Expansion(&self.root).home(path));
+                let path = path.transpose()?.map(|path| path.0).unwrap_or_default();
                 let options = receive_options(&open);
                 let (mut target, destinations) =
                     self.root.open_destination(&path, &open.sources, options)?;

@@ -74,7 +74,9 @@ pub(crate) fn report_destinations(
     options: &TransferOptions,
     destinations: &[PathBytes],
 ) {
-    for (source, path) in options.sources.iter().zip(destinations) {
+    // A pattern has several destinations.
+    let is_whole = options.sources.len() == destinations.len();
+    for (source, path) in options.sources.iter().zip(destinations).filter(|_| is_whole) {
         let path = PathBuf::from(OsString::from_vec(path.0.clone()));
         events.event(Event::Destination {
             source: source.to_path(),
@@ -93,8 +95,8 @@ pub(crate) enum SessionTask {
     /// Throughput test: filler is sent for this time, and no file.
     SendTest(Duration),
     ReceiveTest(Duration),
-    /// Listing of the sender's entries.
-    List,
+    /// Listing of the sender's entries, of this many sources.
+    List(usize),
 }
 
 impl SessionRunner<'_> {
@@ -132,7 +134,7 @@ impl SessionRunner<'_> {
                 SessionTask::ReceiveTest(time) => {
                     self.receive_test(&mut reader, outbox, time, streams)
                 }
-                SessionTask::List => self.list(&mut reader, outbox),
+                SessionTask::List(sources) => self.list(&mut reader, outbox, sources),
             };
             let (result, is_flushed) = self.close_session(result, &mut reader, outbox, receives);
             close(is_flushed);
@@ -277,8 +279,13 @@ impl SessionRunner<'_> {
         })
     }
 
-    fn list(&self, reader: &mut ControlReader, outbox: &Outbox) -> Result<SideSummaries, Error> {
-        let lister = Lister::new(outbox.clone(), self.stats);
+    fn list(
+        &self,
+        reader: &mut ControlReader,
+        outbox: &Outbox,
+        sources: usize,
+    ) -> Result<SideSummaries, Error> {
+        let lister = Lister::new(outbox.clone(), self.stats, sources);
         let sender = lister.run(reader).inspect_err(|_| self.session.stop())?;
         Ok(SideSummaries { sender, receiver: self.stats.report() })
     }

@@ -24,15 +24,17 @@ const MAX_DIRS: usize = 2 * MAX_OUTSTANDING_FILES as usize;
 pub(crate) struct Lister<'a> {
     outbox: Outbox,
     stats: &'a SessionStats<'a>,
+    /// True if paths begin with the name of their source: a pattern matches several.
+    names_sources: bool,
     /// Directories that are not completed: path beneath the source, and directories above.
     dirs: HashMap<u64, (PathBuf, usize)>,
     names: HashMap<(AccountKind, u32), OsString>,
 }
 
 impl<'a> Lister<'a> {
-    pub(crate) fn new(outbox: Outbox, stats: &'a SessionStats<'a>) -> Self {
+    pub(crate) fn new(outbox: Outbox, stats: &'a SessionStats<'a>, sources: usize) -> Self {
         let (dirs, names) = Default::default();
-        Self { outbox, stats, dirs, names }
+        Self { outbox, stats, names_sources: sources > 1, dirs, names }
     }
 
     /// Runs until the sender has finished; returns the sender's report.
@@ -75,8 +77,8 @@ impl<'a> Lister<'a> {
             let name = OsStr::from_bytes(&entry.name);
             let is_dir = entry.kind == EntryKind::Dir;
             let (path, depth) = match (entry.parent, self.dirs.get(&entry.parent)) {
-                // The contents of a directory are listed without its name.
-                (0, _) if is_dir => (PathBuf::new(), 0),
+                // The contents of a single directory are listed without its name.
+                (0, _) if is_dir && !self.names_sources => (PathBuf::new(), 0),
                 (0, _) => (PathBuf::from(name), 0),
                 (_, Some((above, depth))) => (above.join(name), depth + 1),
                 (_, None) => {

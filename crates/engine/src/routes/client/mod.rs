@@ -379,7 +379,9 @@ fn task_of(
             report_destinations(events, options, &opened.destinations);
             SessionTask::Send { items, rules: Box::new(SendRules::of_host(options)) }
         }
-        (Direction::Pull, None) if options.purpose == Purpose::Listing => SessionTask::List,
+        (Direction::Pull, None) if options.purpose == Purpose::Listing => {
+            SessionTask::List(opened.sources.len())
+        }
         (Direction::Pull, None) => {
             SessionTask::Receive(Box::new(receive_target(request, &opened.sources, events)?))
         }

@@ -261,7 +261,7 @@ impl LocalCopy<'_> {
                     self.session.fail(e);
                 }
             });
-            let lister = Lister::new(to_sender.clone(), self.runner.stats);
+            let lister = Lister::new(to_sender.clone(), self.runner.stats, items.len());
             let listed = lister.run(&mut receiver_reader);
             let result = listed.map_err(|error| {
                 self.session.fail(error);
