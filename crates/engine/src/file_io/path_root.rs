@@ -239,6 +239,7 @@ impl PathRoot {
             delete: None,
             earlier,
             merge_handle: None,
+            output: None,
         };
         Ok((target, destinations))
     }
