@@ -5,17 +5,26 @@ use crate::exit::Exit;
 use crate::flags::{
     CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
 };
-use crate::output::{self, Beginning, Ending, Reporter};
+use crate::output::{self, Beginning, Ending, Output, Reporter};
 use crate::report::{self, Recorder};
 use crate::{file_list, log, shellsplit, signals, token};
 use bankfull::{
     Cancel, DaemonOptions, Error, ErrorKind, EventSink, Filters, Location, SshOptions, Summary,
     Transfer,
 };
+use std::fs::File;
+use std::os::fd::AsFd;
+
+/// Operand for standard output.
+const STANDARD_STREAM: &str = "-";
 
 /// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
-    let mut render = output::render(&flags.show, flags.dry_run);
+    let output = match flags.destination == STANDARD_STREAM {
+        true => Output::beside_content(),
+        false => Output::standard(),
+    };
+    let mut render = output::render(output, &flags.show, flags.dry_run);
     render.begin(&Beginning::Copy {
         sources: flags.sources.clone(),
         destination: flags.destination.clone(),
@@ -49,7 +58,12 @@ pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
 fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let cancel = cancel_on_signals(reporter)?;
     let environment = Environment::read();
+    let output = standard_output(flags)?;
     let (transfer, warning) = transfer(flags, &environment)?;
+    let transfer = match output {
+        Some(output) => transfer.output(output, environment.spool()),
+        None => transfer,
+    };
     log::start(&flags.show, &environment, log::Role::Client)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
     let cause = |error| cause(error, &cancel);
@@ -164,6 +178,24 @@ fn transfer(
         None => transfer,
     };
     Ok((transfer, warning))
+}
+
+/// Returns standard output if it is the destination.
+///
+/// # Errors
+/// `-` as a source, and a standard output that is closed.
+fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
+    if flags.sources.iter().any(|source| source == STANDARD_STREAM) {
+        let text = "standard input cannot be a source, as it has no size: write it to a file \
+                    first, or write ./- for a file of that name";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    if flags.destination != STANDARD_STREAM {
+        return Ok(None);
+    }
+    let output = std::io::stdout().as_fd().try_clone_to_owned();
+    let failed = |e| Error::local("cannot use standard output", &e);
+    output.map(|output| Some(File::from(output))).map_err(failed)
 }
 
 /// Options for reaching the peer, with a warning for the user.

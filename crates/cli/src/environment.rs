@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// All variables in use, with their purpose. A test compares them with `docs/cli.md`.
-pub(crate) const VARIABLES: [(&str, &str); 9] = [
+pub(crate) const VARIABLES: [(&str, &str); 10] = [
     (
         "BANKFULL_TOKEN",
         "The access token itself, instead of --token-file; an empty value is an error.",
@@ -23,6 +23,7 @@ pub(crate) const VARIABLES: [(&str, &str); 9] = [
     ),
     ("XDG_CONFIG_HOME", "Base of the user's configuration file; ~/.config if it is not absolute."),
     ("XDG_STATE_HOME, HOME", "Base of the default state directory."),
+    ("TMPDIR", "Where blocks wait for standard output, the destination -; /tmp without a value."),
     ("TERM", "Without a value, or dumb: no progress line."),
     ("NO_COLOR", "Respected: the output never has colours."),
 ];
@@ -43,6 +44,8 @@ pub(crate) struct Environment {
     pub(crate) config: Option<PathBuf>,
     /// `XDG_CONFIG_HOME`: base of the user's configuration file.
     pub(crate) config_home: Option<PathBuf>,
+    /// `TMPDIR`: directory of temporary files.
+    pub(crate) temp_dir: Option<PathBuf>,
     /// `HOME`: home directory.
     pub(crate) home: Option<PathBuf>,
 }
@@ -57,9 +60,15 @@ impl Environment {
             ssh: filled("BANKFULL_SSH"),
             log: filled("BANKFULL_LOG").map(|value| value.to_string_lossy().into_owned()),
             config: std::env::var_os("BANKFULL_CONFIG").map(PathBuf::from),
+            temp_dir: filled("TMPDIR").map(PathBuf::from),
             config_home: filled("XDG_CONFIG_HOME").map(PathBuf::from),
             home: filled("HOME").map(PathBuf::from),
         }
+    }
+
+    /// Returns the directory where blocks wait for standard output. (default: FHS 3.0, `/tmp`)
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.temp_dir.clone().unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
     /// Returns the variable that decides on a flag, if it is set.

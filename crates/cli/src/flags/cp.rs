@@ -31,16 +31,18 @@ pub(super) const EXAMPLES: &[Example] = &[
         "bankfull cp --token-file token --accept-new big.iso bankfull://store.example/images/",
         "Send a file to a daemon, and remember its fingerprint.",
     ),
+    ("bankfull cp host:backup.tar - | tar x", "Unpack an archive as it arrives."),
     ("bankfull cp --dry-run --checksum /src/ host:/dst", "List the files whose content differs."),
 ];
 
 /// Copy files and directory trees
 ///
 /// An operand is a path on this host, `[user@]host:path` over your own ssh, or
-/// `bankfull://host[:port]/path` at a daemon. Write a local name with a colon as `./a:b`. With
-/// several sources, DST is a directory. Directories are copied with their contents; modes, times
-/// and symlinks are kept. Files that the destination already has are skipped, and every block is
-/// verified. An interrupted copy continues when the same command is run again.
+/// `bankfull://host[:port]/path` at a daemon. Write a local name with a colon as `./a:b`. The
+/// destination `-` is standard output, for a single file. With several sources, DST is a directory.
+/// Directories are copied with their contents; modes, times and symlinks are kept. Files that the
+/// destination already has are skipped, and every block is verified. An interrupted copy continues
+/// when the same command is run again.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct CpFlags {
@@ -48,7 +50,7 @@ pub(crate) struct CpFlags {
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 
-    /// Destination: a directory, or the new name of a single source
+    /// Destination: a directory, the new name of a single source, or - for standard output
     #[arg(value_name = "DST")]
     pub(crate) destination: OsString,
 

@@ -15,6 +15,11 @@ impl Output {
         Self::new(Box::new(std::io::stdout()), Box::new(std::io::stderr()))
     }
 
+    /// Uses standard error for everything: standard output has the content of a file.
+    pub(crate) fn beside_content() -> Self {
+        Self::new(Box::new(std::io::stderr()), Box::new(std::io::stderr()))
+    }
+
     /// Uses any two streams.
     pub(crate) fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>) -> Self {
         Self { out: Handle::new(out), err: Handle::new(err) }

@@ -55,9 +55,8 @@ pub(crate) fn listing_render(flags: &LsFlags) -> Box<dyn Render> {
     }
 }
 
-/// Creates the output format that the flags select.
-pub(crate) fn render(flags: &ShowFlags, dry_run: bool) -> Box<dyn Render> {
-    let output = Output::standard();
+/// Creates the output format that the flags select, which writes to `output`.
+pub(crate) fn render(output: Output, flags: &ShowFlags, dry_run: bool) -> Box<dyn Render> {
     if flags.json {
         Box::new(json::Json::new(output, flags.verbose > 0 || dry_run))
     } else if flags.quiet {

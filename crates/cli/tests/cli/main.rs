@@ -33,6 +33,7 @@ mod resume;
 mod routes;
 mod rsync;
 mod selection;
+mod standard_output;
 mod usage;
 
 use std::process::{Command, Output};

@@ -7,6 +7,7 @@ pub(crate) mod filters;
 pub(crate) mod gather;
 mod limits;
 pub(crate) mod list;
+mod output;
 pub(crate) mod probe;
 mod reconnect;
 pub(crate) mod selection;

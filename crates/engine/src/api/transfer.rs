@@ -4,13 +4,14 @@ use super::delete::{Delete, refuse_root};
 use super::earlier::Backup;
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
-use super::reconnect;
 use super::selection::{Comparison, FileList, Selection};
+use super::{output, reconnect};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
 use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
+use crate::file_io::ordered_output::OrderedOutput;
 use crate::file_io::root::PathRoot;
 use crate::model::io_method::IoMethod;
 use crate::model::metadata::Metadata;
@@ -26,7 +27,9 @@ use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate};
 use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_LINK_DESTS, MAX_STREAMS};
 use bankfull_proto::wire::control::{self, Direction, PathBytes, WalkRules, check_name};
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A copy between two locations. Build it, then [`run`](Self::run) it.
@@ -292,6 +295,17 @@ impl Transfer {
         self
     }
 
+    /// Writes the one source in order to an open file, instead of the destination.
+    ///
+    /// Each block is verified first. Blocks that arrive out of order wait in a file in `spool`,
+    /// which takes the space of these alone. A failure midway leaves the output incomplete. Refused
+    /// as [`ErrorKind::Usage`]: a directory, several sources, and options for destinations.
+    #[must_use]
+    pub fn output(mut self, file: File, spool: impl Into<PathBuf>) -> Self {
+        self.context.output = Some(Arc::new(OrderedOutput::new(file, spool.into())));
+        self
+    }
+
     /// Runs the copy. Files that fail are reported as events and counted in the summary; the copy
     /// goes on without them.
     ///
@@ -321,6 +335,21 @@ impl Transfer {
     fn run_unlogged(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let started = Instant::now();
         self.check()?;
+        let Some(output) = self.context.output.clone() else {
+            return self.run_checked(events, cancel, started);
+        };
+        let _spool = output::prepare(&mut self.options, &output)?;
+        let summary = self.run_checked(events, cancel, started)?;
+        output::check_written(&output, &summary).map(|()| summary)
+    }
+
+    /// Runs a transfer whose options fit each other.
+    fn run_checked(
+        mut self,
+        events: &dyn EventSink,
+        cancel: &Cancel,
+        started: Instant,
+    ) -> Result<Summary, Error> {
         let rules = &mut self.options.rules;
         if rules.delete.is_some_and(|delete| delete.deletes_excluded()) {
             rules.filters = std::mem::take(&mut rules.filters).for_delete_excluded();
@@ -330,7 +359,12 @@ impl Transfer {
         let first = self.options.sources.first().cloned();
         let remote = match (&first, &self.options.destination) {
             (Some(Location::Local(_)), Location::Local(_)) => {
-                return local::run(&self.options, events, cancel, started);
+                return local::run(
+                    (&self.options, self.context.output.as_ref()),
+                    events,
+                    cancel,
+                    started,
+                );
             }
             (Some(Location::Local(_)), remote) => (remote.clone(), Direction::Push),
             (Some(remote), _) => (remote.clone(), Direction::Pull),

@@ -42,6 +42,16 @@ pub(crate) struct Referent {
     pub(crate) stat: Stat,
 }
 
+/// True for a link to an open file of a process: a pipe, a socket, or standard input.
+///
+/// The text of such a link names no file. (proc_pid_fd(5))
+pub(crate) fn is_open_file(dir: &Dir, name: &OsStr) -> bool {
+    let Ok(target) = dir.read_link(name) else { return false };
+    let target = target.as_bytes();
+    let is_unnamed = || [&b"pipe:["[..], b"socket:["].iter().any(|text| target.starts_with(text));
+    target.starts_with(b"/proc/self/fd/") || (is_unnamed() && dir.is_virtual())
+}
+
 /// Follows the symlink `name` of a directory with the path `above`.
 ///
 /// # Errors

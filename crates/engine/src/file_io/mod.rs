@@ -5,6 +5,7 @@ pub(crate) mod content;
 pub(crate) mod dir_table;
 pub(crate) mod earlier;
 pub(crate) mod links;
+pub(crate) mod ordered_output;
 pub(crate) mod path_root;
 pub(crate) mod patterns;
 pub(crate) mod root;

@@ -76,6 +76,7 @@ impl PathRoot {
                 list.map_or(ItemNames::Requested, |list| ItemNames::Known(Arc::clone(list)));
             return Ok(vec![self.named_item(&path.0, names)?]);
         }
+        paths.iter().try_for_each(|path| self.refuse_open_file(&path.0))?;
         if rules.relative {
             let bases = relative_names(paths)?.into_iter();
             let item = |(base, names): (Vec<u8>, NameList)| {
@@ -84,6 +85,26 @@ impl PathRoot {
             return bases.map(item).collect();
         }
         paths.iter().map(|path| self.find_source(&path.0, rules)).collect()
+    }
+
+    /// Refuses a link to an open file of a process, such as `/dev/stdin`: its copy leads nowhere.
+    fn refuse_open_file(&self, typed: &[u8]) -> Result<(), Error> {
+        let path = self.validate(typed)?;
+        let parts = split_path(&path);
+        let (Self::Host, Some(name)) = (self, parts.name.map(OsStr::from_bytes)) else {
+            return Ok(());
+        };
+        match self.open_dir(parts.dir) {
+            Ok(dir) if links::is_open_file(&dir, name) => {
+                let shown = String::from_utf8_lossy(typed);
+                let text = format!(
+                    "{shown} is an open file of a process, such as a pipe, and has no size: name a \
+                     file, or write the content to one first"
+                );
+                Err(Error::new(ErrorKind::Usage, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the directory of names that are copied.
@@ -218,6 +239,7 @@ impl PathRoot {
             delete: None,
             earlier,
             merge_handle: None,
+            output: None,
         };
         Ok((target, destinations))
     }

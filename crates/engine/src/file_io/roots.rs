@@ -2,6 +2,7 @@
 
 use super::earlier::Earlier;
 use super::links::Referent;
+use super::ordered_output::OrderedOutput;
 use super::root::PathRoot;
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::metadata::{Metadata, Permits};
@@ -42,6 +43,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) earlier: Earlier,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
+    /// Open file that takes the content of the one source.
+    pub(crate) output: Option<Arc<OrderedOutput>>,
 }
 
 /// Rules that the sender was asked to apply.

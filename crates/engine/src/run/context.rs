@@ -1,6 +1,7 @@
 //! Runtime handles of one transfer among others in this process.
 
 use crate::base::barrier::BarrierParty;
+use crate::file_io::ordered_output::OrderedOutput;
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::transfer_options::TransferOptions;
 use crate::session::interface_sharing::InterfaceSharing;
@@ -20,6 +21,8 @@ pub(crate) struct RunContext {
     pub(crate) barrier_party: Option<BarrierParty>,
     /// Resolves conflicts with other sources that are merged into the same tree.
     pub(crate) merge_handle: Option<MergeHandle>,
+    /// Open file that takes the content of the one source.
+    pub(crate) output: Option<Arc<OrderedOutput>>,
     /// The destination's directory will exist, though a dry run may not find it yet.
     pub(crate) parent_is_planned: bool,
 }

@@ -1,12 +1,13 @@
 //! Operands that are missing, of the wrong type, without permission, or outside the root.
 
 use super::super::harness::{
-    Daemon, Scratch, SshServer, cp, is_root, remote_address, run, run_there, set_mode, snapshot,
-    unprivileged, write_file,
+    Daemon, Scratch, SshServer, cp, is_root, remote_address, run, run_there, script, set_mode,
+    snapshot, unprivileged, write_file,
 };
 use super::check_alive;
 use crate::command;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
@@ -27,6 +28,36 @@ fn missing_source_is_named() {
     }
     assert!(!here.join("out").exists() && !there.join("out").exists());
     check_alive(&mut daemon);
+}
+
+#[test]
+fn open_file_of_a_process_is_no_source() {
+    let here = Scratch::new();
+    write_file(&here.join("file"), b"x");
+    let daemon = Daemon::start(here.path(), &[]);
+    let piped = "printf x | \"$@\"";
+    for source in ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
+        for flag in ["--recursive", "-L", "--relative"] {
+            let destinations = [here.join("out").into_os_string(), daemon.url("out").into()];
+            for (mut command, destination) in [cp(), daemon.cp()].into_iter().zip(destinations) {
+                command.args([flag, source]).arg(destination);
+                let done = run(&mut script(piped, &command));
+                done.expect(1).says(&[source, "open file of a process", "to one first"]);
+            }
+        }
+    }
+    for (text, source) in [("\"$@\" <(printf x) out", "/dev/fd/"), ("\"$@\" <file", "/dev/stdin")] {
+        let mut command = cp();
+        if source == "/dev/stdin" {
+            command.args([source, "out"]);
+        }
+        let done = run(script(text, &command).current_dir(here.path()));
+        done.expect(1).says(&[source, "open file of a process"]);
+    }
+    assert!(!here.join("out").exists());
+    // Other links in that file system stay links.
+    run(cp().arg("/proc/self/cwd").arg(here.path())).expect(0);
+    assert!(fs::read_link(here.join("cwd")).is_ok());
 }
 
 #[test]
@@ -213,7 +244,7 @@ fn unprivileged_daemon_reports_denied_access() {
     let here = Scratch::new();
     let whole = run(daemon.cp().arg(daemon.url("")).arg(here.join("in"))).expect(23);
     whole.fails(&["private", "permission denied"]);
-    assert_eq!(std::fs::read(here.join("in/public")).unwrap(), b"public");
+    assert_eq!(fs::read(here.join("in/public")).unwrap(), b"public");
     let one = run(daemon.cp().arg(daemon.url("private/file")).arg(here.join("one"))).expect(3);
     one.says(&["private/file", "permission denied"]);
     set_mode(&root, 0o555);

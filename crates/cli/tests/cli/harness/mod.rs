@@ -34,7 +34,7 @@ pub(crate) use remote::{
 };
 pub(crate) use rng::{Rng, seed};
 pub(crate) use run::{
-    Done, Running, cp, gather, ls, probe, run, run_for, run_there, unprivileged,
+    Done, Running, cp, gather, ls, probe, run, run_for, run_there, script, unprivileged,
     unprivileged_within, wait_until,
 };
 pub(crate) use scratch::{Mount, Scratch, is_root};

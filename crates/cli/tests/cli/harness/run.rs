@@ -49,6 +49,20 @@ pub(crate) fn ls() -> Command {
     command
 }
 
+/// Returns a shell's script with a command as `"$@"`.
+pub(crate) fn script(text: &str, command: &Command) -> Command {
+    let mut shell = Command::new("bash");
+    shell.args(["-o", "pipefail", "-c", text, "bash"]).arg(command.get_program());
+    shell.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
 /// Runs a command to its end.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Done {

@@ -4,6 +4,7 @@ use super::{Request, path_bytes};
 use crate::base::error::Error;
 use crate::base::event::EventSink;
 use crate::base::location::Location;
+use crate::file_io::ordered_output::check_is_file;
 use crate::file_io::path_root::{ReceiveOptions, relative_names};
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{MetadataTarget, ReceiveTarget, sources_of};
@@ -82,6 +83,9 @@ pub(super) fn receive_target(
         true => check_contents(sources)?,
         false => check_sources(&request.remote_paths, sources)?,
     }
+    if context.output.is_some() {
+        check_is_file(sources)?;
+    }
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
         comparison: options.rules.comparison,
@@ -93,6 +97,7 @@ pub(super) fn receive_target(
     let typed = path_bytes(options.destination.path());
     let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
     target.merge_handle.clone_from(&context.merge_handle);
+    target.output.clone_from(&context.output);
     target.asked.filters = options.rules.filters.clone();
     target.asked.walk = options.rules.walk.clone();
     target.delete = options.rules.delete;
@@ -103,7 +108,9 @@ pub(super) fn receive_target(
     let (permits, filters) = (Permits { set_id, ..Permits::ALL }, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: false };
     target.asked.names = names;
-    report_destinations(events, options, &destinations);
+    if context.output.is_none() {
+        report_destinations(events, options, &destinations);
+    }
     Ok(target)
 }
 

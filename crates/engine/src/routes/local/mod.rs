@@ -10,6 +10,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
+use crate::file_io::ordered_output::{OrderedOutput, check_is_file};
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{
@@ -41,7 +42,7 @@ use std::time::Instant;
 
 /// Copies within this host.
 pub(crate) fn run(
-    options: &TransferOptions,
+    (options, output): (&TransferOptions, Option<&Arc<OrderedOutput>>),
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
@@ -53,6 +54,9 @@ pub(crate) fn run(
         return list_sources(options, &items, events, cancel, started);
     }
     let sources = sources_of(&items);
+    if output.is_some() {
+        check_is_file(&sources)?;
+    }
     let receive = ReceiveOptions {
         fsync: options.rules.fsync,
         comparison: options.rules.comparison,
@@ -74,7 +78,10 @@ pub(crate) fn run(
     let (permits, filters) = (Permits::ALL, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: true };
     target.asked.walk = walk.to_receiver().unwrap_or_default();
-    report_destinations(events, options, &destinations);
+    target.output = output.cloned();
+    if output.is_none() {
+        report_destinations(events, options, &destinations);
+    }
     let software = super::client::software();
     let at = started.elapsed();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false, at });

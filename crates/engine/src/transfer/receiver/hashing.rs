@@ -151,6 +151,7 @@ impl Hasher<'_, '_> {
         let part = store.parts.open(incoming)?;
         let session = &store.registry.session;
         let is_intact = block.is_taken
+            || store.has_written(incoming, index)
             || is_block_intact(&part.file, &layout, (index, &hash), &mut self.buffer, || {
                 session.is_stopped()
             });

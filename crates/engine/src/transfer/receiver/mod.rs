@@ -119,7 +119,7 @@ impl<'a> Receiver<'a> {
             parts,
             placer,
             Arc::clone(&completion),
-            (fsync, dry_run),
+            (fsync, dry_run, target.output),
         );
         let receiver = Self {
             registry,

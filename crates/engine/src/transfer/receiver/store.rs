@@ -9,6 +9,7 @@ use super::registry::FileRegistry;
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::part_names::PartNames;
+use crate::file_io::ordered_output::{OrderedOutput, Verified};
 use crate::model::options::Fsync;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_control::StageTimes;
@@ -33,6 +34,8 @@ pub(crate) struct FileStore<'a> {
     placer: Arc<Placer>,
     fsync: Fsync,
     dry_run: bool,
+    /// Open file that takes the content of the one source.
+    output: Option<Arc<OrderedOutput>>,
 }
 
 impl<'a> FileStore<'a> {
@@ -42,9 +45,9 @@ impl<'a> FileStore<'a> {
         parts: Arc<PartFiles<'a>>,
         placer: Arc<Placer>,
         completion: Arc<Completion>,
-        (fsync, dry_run): (Fsync, bool),
+        (fsync, dry_run, output): (Fsync, bool, Option<Arc<OrderedOutput>>),
     ) -> Self {
-        Self { registry, parts, completion, placer, fsync, dry_run }
+        Self { registry, parts, completion, placer, fsync, dry_run, output }
     }
 
     /// True if data must survive a power loss file by file.
@@ -71,6 +74,7 @@ impl<'a> FileStore<'a> {
         let outcome = ledger.apply_early_digest(file);
         drop(ledger);
         self.registry.stats.counts.record(&incoming.stats, ByteSource::Transferred, len.into());
+        self.write_out(incoming);
         outcome.map_or(0, |outcome| self.apply_digest(file, outcome))
     }
 
@@ -86,6 +90,7 @@ impl<'a> FileStore<'a> {
         let outcome = ledger.apply_early_digest(file);
         drop(ledger);
         registry.stats.counts.settle_check(&incoming.stats, incoming.block_len(index), true);
+        self.write_out(incoming);
         self.completion.on_completed(outcome.map_or(0, |outcome| self.apply_digest(file, outcome)));
     }
 
@@ -124,12 +129,40 @@ impl<'a> FileStore<'a> {
                     ByteSource::Transferred,
                     layout.block_len(index),
                 );
+                self.write_out(incoming);
             }
+        }
+    }
+
+    /// True if a block is written to the output, and freed in the part file.
+    pub(crate) fn has_written(&self, incoming: &IncomingFile, index: u64) -> bool {
+        let range = incoming.layout().and_then(|layout| layout.range(index));
+        let (Some(output), Some(range)) = (&self.output, range) else { return false };
+        output.has_written(&incoming.entry, range.end)
+    }
+
+    /// Writes verified blocks to the output, if there is one. Its failure ends the session.
+    fn write_out(&self, incoming: &IncomingFile) {
+        let (Some(output), Some(layout)) = (&self.output, incoming.layout()) else { return };
+        let (registry, id) = (&self.registry, incoming.entry.id);
+        let part = match self.parts.open(incoming) {
+            Ok(part) => part,
+            Err(failure) => return registry.fail_file(id, &failure),
+        };
+        let has = |index| {
+            registry.ledger().verified_blocks(id).is_some_and(|blocks| blocks.contains(index))
+        };
+        let verified = Verified { entry: &incoming.entry, layout, part: &part.file, has: &has };
+        if let Err(error) = output.advance(&verified, &|| registry.session.is_stopped()) {
+            registry.session.fail(error);
         }
     }
 
     /// Writes a small file and puts it in place.
     pub(crate) fn place_small(&self, incoming: &IncomingFile, content: &[u8]) -> io::Result<()> {
+        if let Some(output) = &self.output {
+            return self.write_small(output, incoming, content);
+        }
         let dir = self.registry.dirs.open(incoming.dir)?;
         // It may have begun after this file was announced.
         if !self.registry.dirs.is_parent_created(&incoming.entry) {
@@ -137,6 +170,22 @@ impl<'a> FileStore<'a> {
             received.map_err(|failure| io::Error::other(failure.text))?;
         }
         self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
+    }
+
+    /// Writes a small file to the output. Its failure ends the session.
+    fn write_small(
+        &self,
+        output: &OrderedOutput,
+        incoming: &IncomingFile,
+        content: &[u8],
+    ) -> io::Result<()> {
+        let session = &self.registry.session;
+        match output.write_whole(&incoming.entry, content, &|| session.is_stopped()) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => session.fail(error),
+        }
+        Err(io::ErrorKind::Interrupted.into())
     }
 
     /// Stores a small file that was read within this host.
@@ -148,7 +197,15 @@ impl<'a> FileStore<'a> {
                 self.registry.outbox.post_finished(&[id]);
                 self.completion.on_completed(1);
             }
-            Err(e) => self.registry.fail_file(id, &self.registry.write_failure(&incoming, &e)),
+            Err(e) => self.fail_write(&incoming, &e),
+        }
+    }
+
+    /// Fails a small file that could not be written; one for the output has ended the session.
+    pub(crate) fn fail_write(&self, incoming: &IncomingFile, error: &io::Error) {
+        if self.output.is_none() {
+            let failure = self.registry.write_failure(incoming, error);
+            self.registry.fail_file(incoming.entry.id, &failure);
         }
     }
 
@@ -225,9 +282,14 @@ impl<'a> FileStore<'a> {
             }
         };
         let Some(incoming) = registry.find(id) else { return 0 };
-        if let Err(failure) = self.complete(&incoming) {
-            registry.fail_file(id, &failure);
-            return 0;
+        match self.complete(&incoming) {
+            Ok(true) => {}
+            // The session is ending.
+            Ok(false) => return 0,
+            Err(failure) => {
+                registry.fail_file(id, &failure);
+                return 0;
+            }
         }
         registry.finish(id);
         self.report_lost_time();
@@ -238,8 +300,13 @@ impl<'a> FileStore<'a> {
         1
     }
 
-    /// Puts a complete part file in place.
-    fn complete(&self, incoming: &IncomingFile) -> Result<(), Failure> {
+    /// Puts a complete part file in place; false if the session ends before it is written out.
+    fn complete(&self, incoming: &IncomingFile) -> Result<bool, Failure> {
+        if let Some(output) = &self.output {
+            // The last holes may have come after the last block.
+            self.write_out(incoming);
+            return Ok(output.is_complete());
+        }
         let part = self.parts.open(incoming)?;
         let names = PartNames::of(&incoming.name);
         self.registry
@@ -250,6 +317,7 @@ impl<'a> FileStore<'a> {
                     .commit(&dir, &names, &incoming.name, &incoming.entry, &part.file)
                     .inspect_err(|_| part.invalidate_journal(&dir, &names))
             })
+            .map(|()| true)
             .map_err(|e| self.registry.write_failure(incoming, &e))
     }
 

@@ -258,10 +258,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                 self.store.on_small_stored(&incoming, Some(hash));
                 done.push(id);
             }
-            Err(e) => {
-                let failure = self.store.registry.write_failure(&incoming, &e);
-                self.store.registry.fail_file(id, &failure);
-            }
+            Err(e) => self.store.fail_write(&incoming, &e),
         }
         self.meter.mark(Stage::Write);
         Ok(())
