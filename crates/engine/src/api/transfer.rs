@@ -401,7 +401,10 @@ impl Transfer {
                 let typed: Vec<_> =
                     self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
                 let rules = &self.options.rules;
-                PathRoot::Host.resolve_sources(&typed, &rules.walk, rules.list.as_ref())?
+                let items =
+                    PathRoot::Host.resolve_sources(&typed, &rules.walk, rules.list.as_ref())?;
+                PathRoot::refuse_special(&items, rules.metadata.rules)?;
+                items
             }
             Direction::Pull => Vec::new(),
         };

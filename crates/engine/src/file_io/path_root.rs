@@ -6,12 +6,13 @@ use super::root::{PathRoot, refuse_reserved_names};
 use super::roots::{AskedRules, ItemNames, MetadataTarget, ReceiveTarget, SourceItem};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
+use crate::model::metadata::special_rule;
 use bankfull_proto::names::{NameList, clean_name};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
 use bankfull_proto::wire::control::{
-    Cause, ComparisonRules, EarlierRules, Failure, PathBytes, Source, WalkRules,
+    Cause, ComparisonRules, EarlierRules, Failure, MetadataRules, PathBytes, Source, WalkRules,
 };
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
@@ -107,6 +108,27 @@ impl PathRoot {
         }
     }
 
+    /// Refuses special files among the operands that are not kept.
+    ///
+    /// # Errors
+    /// Names the first one.
+    pub(crate) fn refuse_special(items: &[SourceItem], kept: MetadataRules) -> Result<(), Error> {
+        let is_refused = |item: &&SourceItem| {
+            item.stat.special.is_some_and(|special| !kept.has(special_rule(special)))
+        };
+        match items.iter().find(is_refused) {
+            None => Ok(()),
+            Some(item) => {
+                let text = format!(
+                    "{} is neither a file, a directory nor a symlink: --specials keeps FIFOs and \
+                     sockets, --devices devices",
+                    item.operand.display()
+                );
+                Err(Error::new(ErrorKind::Source, text))
+            }
+        }
+    }
+
     /// Returns the directory of names that are copied.
     fn named_item(&self, typed: &[u8], names: ItemNames) -> Result<SourceItem, Error> {
         let path = self.validate(typed)?;
@@ -148,10 +170,6 @@ impl PathRoot {
                 self.contents_of(&path, &shown).map_err(failed)
             }
             (true, _) => Err(failed(io::ErrorKind::NotADirectory.into())),
-            (false, FileKind::Other) => Err(Error::new(
-                ErrorKind::Source,
-                format!("{} is neither a file, a directory nor a symlink", shown.display()),
-            )),
             (false, _) => {
                 let name = name.to_owned();
                 let dir = Arc::new(dir);

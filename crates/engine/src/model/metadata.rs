@@ -3,6 +3,7 @@
 use bankfull_proto::account_map::AccountMap;
 use bankfull_proto::chmod::ModeChanges;
 use bankfull_proto::wire::control::MetadataRules;
+use bankfull_sys::SpecialFile;
 
 /// Kind of metadata that a transfer may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +165,14 @@ fn rule_of(kind: MetadataKind) -> (MetadataRules, bool) {
         MetadataKind::Acls => (MetadataRules::ACLS, false),
         MetadataKind::AccessTimes => (MetadataRules::ATIMES, false),
         MetadataKind::SourceAccessTimes => (MetadataRules::OPEN_NOATIME, false),
+    }
+}
+
+/// Returns the rule that keeps a special file.
+pub(crate) fn special_rule(special: SpecialFile) -> MetadataRules {
+    match special {
+        SpecialFile::Fifo | SpecialFile::Socket => MetadataRules::SPECIALS,
+        SpecialFile::CharDevice(..) | SpecialFile::BlockDevice(..) => MetadataRules::DEVICES,
     }
 }
 

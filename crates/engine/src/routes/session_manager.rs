@@ -322,6 +322,7 @@ impl SessionManager {
                 let rules = send_rules(&open, &self.root)?;
                 let paths = source_paths(&open, &self.root)?;
                 let items = self.root.resolve_sources(&paths, &rules.walk, None)?;
+                PathRoot::refuse_special(&items, rules.metadata.rules)?;
                 let sources = sources_of(&items);
                 let task = SessionTask::Send { items, rules: Box::new(rules) };
                 (Opened { sources, credit: open.credit, ..Opened::default() }, task)

@@ -8,7 +8,7 @@ use super::check_alive;
 use crate::command;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -250,4 +250,30 @@ fn unprivileged_daemon_reports_denied_access() {
     set_mode(&root, 0o555);
     let push = run(daemon.cp().arg(here.join("in/public")).arg(daemon.url("new/"))).expect(5);
     push.says(&["the peer reported", "new", "permission denied"]);
+}
+
+#[test]
+fn special_file_is_copied_with_its_flag_alone() {
+    let here = Scratch::new();
+    let pipe = here.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let daemon = Daemon::start(here.path(), &[]);
+    let commands = || {
+        [
+            (cp(), pipe.display().to_string(), here.join("local").display().to_string()),
+            (daemon.cp(), pipe.display().to_string(), daemon.url("pushed")),
+            (daemon.cp(), daemon.url("pipe"), here.join("pulled").display().to_string()),
+        ]
+    };
+    for (mut command, from, to) in commands() {
+        let refused = run(command.args([&from, &to])).expect(3);
+        refused.says(&["pipe is neither a file, a directory nor a symlink", "--specials"]);
+    }
+    for (mut command, from, to) in commands() {
+        run(command.args(["--specials", &from, &to])).expect(0);
+    }
+    for copy in ["local", "pushed", "pulled"] {
+        let kind = fs::symlink_metadata(here.join(copy)).unwrap().file_type();
+        assert!(kind.is_fifo(), "{copy}");
+    }
 }

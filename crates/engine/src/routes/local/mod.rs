@@ -50,6 +50,7 @@ pub(crate) fn run(
     let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
     let (walk, list) = (&options.rules.walk, options.rules.list.as_ref());
     let items = PathRoot::Host.resolve_sources(&typed, walk, list)?;
+    PathRoot::refuse_special(&items, options.rules.metadata.rules)?;
     if options.purpose == Purpose::Listing {
         return list_sources(options, &items, events, cancel, started);
     }

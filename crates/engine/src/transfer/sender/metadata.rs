@@ -10,7 +10,7 @@ use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_XATTRS_BYTES};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Entry, EntryKind, ExtraMetadata, MetadataRules, Xattr,
 };
-use bankfull_sys::{Dir, FileKind, SpecialFile, Stat, XattrTarget};
+use bankfull_sys::{Dir, FileKind, Stat, XattrTarget};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
@@ -189,14 +189,6 @@ pub(crate) fn further_name(entry: Entry, group: u64) -> Entry {
     let extra = ExtraMetadata { link_group: Some(group), ..ExtraMetadata::default() };
     let kind = EntryKind::HardLink;
     Entry { kind, size: 0, block_bytes: 0, sparse: false, extra: Some(Box::new(extra)), ..entry }
-}
-
-/// Returns the rule that keeps a special file.
-pub(crate) fn rule_of(special: SpecialFile) -> MetadataRules {
-    match special {
-        SpecialFile::Fifo | SpecialFile::Socket => MetadataRules::SPECIALS,
-        SpecialFile::CharDevice(..) | SpecialFile::BlockDevice(..) => MetadataRules::DEVICES,
-    }
 }
 
 #[cfg(test)]

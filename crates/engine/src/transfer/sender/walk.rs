@@ -4,7 +4,7 @@ use super::Sender;
 use super::announce::MAX_BATCH_AGE;
 use super::files::{Place, set_size};
 use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
-use super::metadata::{LinkName, further_name, rule_of};
+use super::metadata::{LinkName, further_name};
 use super::virtual_files::VirtualContent;
 use crate::base::error;
 use crate::base::error::problem_message;
@@ -12,6 +12,7 @@ use crate::base::fs_names::join_path;
 use crate::base::part_names;
 use crate::file_io::links::LinkedDir;
 use crate::file_io::roots::SourceItem;
+use crate::model::metadata::special_rule;
 use crate::stats::counters::add;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::blocks::Layout;
@@ -543,7 +544,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             (FileKind::Symlink, _) if metadata.keeps(MetadataRules::NO_SYMLINKS) => {
                 Some("a symlink, and --no-links leaves them out")
             }
-            (_, Some(special)) if !metadata.keeps(rule_of(special)) => {
+            (_, Some(special)) if !metadata.keeps(special_rule(special)) => {
                 add(&self.sender.stats.counts.special_files_skipped, 1);
                 Some("neither a file, a directory nor a symlink")
             }
