@@ -13,7 +13,7 @@ use crate::base::threads::try_spawn_joinable;
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{
-    ItemNames, MetadataTarget, ReceiveTarget, SendRules, SourceItem, sources_of,
+    ChangeReader, ItemNames, MetadataTarget, ReceiveTarget, SendRules, SourceItem, sources_of,
 };
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
@@ -74,6 +74,7 @@ pub(crate) fn run(
     let (permits, filters) = (Permits::ALL, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: true };
     target.asked.walk = walk.to_receiver().unwrap_or_default();
+    target.asked.changes = options.rules.itemizes.then_some(ChangeReader::Here);
     report_destinations(events, options, &destinations);
     let software = super::client::software();
     let at = started.elapsed();
