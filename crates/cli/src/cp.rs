@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::flags::{
     CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
 };
-use crate::output::{self, Beginning, Ending, Output, Reporter};
+use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::{self, Recorder};
 use crate::{file_list, log, shellsplit, signals, token};
 use bankfull::{
@@ -24,7 +24,11 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
         true => Output::beside_content(),
         false => Output::standard(),
     };
-    let mut render = output::render(output, &flags.show, flags.dry_run);
+    let mut render = output::render(
+        output,
+        &flags.show,
+        Shown { dry_run: flags.dry_run, itemizes: flags.itemize_changes },
+    );
     render.begin(&Beginning::Copy {
         sources: flags.sources.clone(),
         destination: flags.destination.clone(),
@@ -168,6 +172,7 @@ fn transfer(
         .selection(&flags.selection.selection())
         .comparison(flags.comparison.comparison())
         .dry_run(flags.dry_run)
+        .itemize_changes(flags.itemize_changes)
         .timeout(flags.timeout)
         .retry_for(flags.retry_for)
         .tune(flags.tune.into())

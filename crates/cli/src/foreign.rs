@@ -15,8 +15,8 @@ const RSYNC_LETTERS: &str = "vqcarRbudlLkKHpEAXogDtUNOJSnWxBeI@TyzCfF0s8hPiM46Vm
 const SWALLOWING: [(char, &str); 5] = [
     (
         'i',
-        "is the identity file, as in scp: leave it out (for rsync's list of changes see -v and \
-         --dry-run), or write -i FILE apart",
+        "is the identity file, as in scp: write --itemize-changes for rsync's list \
+         of changes, or -i FILE apart",
     ),
     (
         'P',
@@ -190,7 +190,6 @@ const ANSWERS: &[(&[&str], &str)] = &[
         "with --relative the directories above a source keep their metadata: leave it out",
     ),
     // Output.
-    (&["--itemize-changes"], "use -v for copied files, --dry-run for a plan, or --json"),
     (&["--list-only"], "use bankfull ls -lR PLACE; --dry-run lists what would be copied"),
     (&["--out-format"], "use -v, or --json for a program"),
     (&["--log-file-format"], "use --log-format text or --log-format json"),
@@ -448,7 +447,7 @@ mod tests {
     #[test]
     fn group_with_a_letter_that_takes_a_value_is_refused() {
         for (typed, line) in [
-            ("cp -avi a b", "-i in -avi is the identity file, as in scp: leave it out"),
+            ("cp -avi a b", "-i in -avi is the identity file, as in scp: write --itemize-changes"),
             ("cp -avP a b", "-P in -avP is the port of the ssh server, as in scp: leave it out"),
             ("cp -rlptgoD a b", "-o in -rlptgoD is an ssh option, as in scp: write --owner, or -a"),
             ("cp -avo a b", "-o in -avo is an ssh option, as in scp: write --owner, or -a"),

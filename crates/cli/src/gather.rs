@@ -5,7 +5,7 @@ use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{DaemonFlags, GatherFlags, SshFlags, TuneHow};
-use crate::output::{self, Beginning, Ending, Output, Reporter};
+use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::Recorder;
 use crate::{file_list, log};
 use bankfull::{Error, ErrorKind, Filters, Gather, GatherSink, GatherSummary, Layout, Location};
@@ -33,7 +33,8 @@ pub(crate) fn run(mut flags: GatherFlags, remotes: &Remotes) -> Exit {
     }
     let flags = &flags;
     config::show_notes(resolved.as_deref().unwrap_or_default(), &flags.show);
-    let mut render = output::render(Output::standard(), &flags.show, flags.dry_run);
+    let mut render =
+        output::render(Output::standard(), &flags.show, Shown::of_dry_run(flags.dry_run));
     render.begin(&Beginning::Gather {
         sources: sources.clone(),
         destination: destination.clone(),

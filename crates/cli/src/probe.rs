@@ -5,14 +5,14 @@ use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{ProbeFlags, StreamCount};
 use crate::log;
-use crate::output::{self, Beginning, Ending, Output, Reporter};
+use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::Recorder;
 use bankfull::{Error, ErrorKind, EventSink, Location, Probe, ProbeResult};
 use std::ffi::{OsStr, OsString};
 
 /// Measures the path that the flags describe.
 pub(crate) fn run(flags: &ProbeFlags) -> Exit {
-    let mut render = output::render(Output::standard(), &flags.show, false);
+    let mut render = output::render(Output::standard(), &flags.show, Shown::default());
     render.begin(&Beginning::Probe {
         host: flags.host.clone(),
         reverse: flags.reverse,

@@ -54,8 +54,8 @@ pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
 pub use base::cancel::Cancel;
 pub use base::error::{Error, ErrorKind, is_terminal_control};
 pub use base::event::{
-    BufferLimit, Controller, Event, EventSink, ListedEntry, ListedKind, NoEvents, Outcome,
-    Progress, ReceiveBufferKind, Route, Sample, Summary, TuningDecision,
+    BufferLimit, Controller, Event, EventSink, ItemizedChange, ListedEntry, ListedKind, NoEvents,
+    Outcome, Progress, ReceiveBufferKind, Route, Sample, Summary, TuningDecision,
 };
 pub use base::event_log::EVENT_LOG_TARGET;
 pub use base::failure_fold::{FailureFold, FoldedFailures};

@@ -215,6 +215,7 @@ impl Guard {
                 | Message::Failed(_)
                 | Message::Problem(_)
                 | Message::Deleted(_)
+                | Message::Changes(_)
                 | Message::StreamEnded(_),
                 Phase::Running | Phase::Finishing,
             ) => Ok(()),

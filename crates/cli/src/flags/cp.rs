@@ -91,6 +91,13 @@ pub(crate) struct CpFlags {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
+    /// List each change at the destination, in the columns of rsync
+    ///
+    /// Standard output gets a line such as >f.st...... name for each entry that is changed, or
+    /// would be with --dry-run. rsync(1) explains the columns. Default: off.
+    #[arg(long)]
+    pub(crate) itemize_changes: bool,
+
     /// Tune window, pacing and stream count while the copy runs
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,

@@ -24,7 +24,7 @@ pub(crate) struct ShowFlags {
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Show only errors, and the result of a probe
+    /// Show only errors, itemized changes, and the result of a probe
     ///
     /// Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]

@@ -1,16 +1,17 @@
 //! Text for people: a progress line on a terminal, messages above it, a summary at the end.
-//! Everything goes to standard error, except the plan of a dry run and the result of a probe, which
-//! are data.
+//! Everything goes to standard error, except the plan of a dry run, itemized changes and the result
+//! of a probe, which are data.
 
+use super::changes::change_line;
 use super::decisions::{buffer_line, tuning_line};
 use super::progress::{self, Rates};
 use super::quiet::{failed_line, rest_of_failed, source_failed_line};
 use super::sources::Sources;
 use super::text::{self, duration, printable, printable_text};
-use super::{Beginning, Ending, Output, Render, probe_result, summary};
+use super::{Beginning, Ending, Output, Render, Shown, probe_result, summary};
 use bankfull::{
-    Bytes, Error, Event, FailureFold, GatherSummary, Location, Outcome, Progress, Round, Route,
-    Summary,
+    Bytes, Error, Event, FailureFold, GatherSummary, ItemizedChange, Location, Outcome, Progress,
+    Round, Route, Summary,
 };
 use indicatif::ProgressBar;
 use std::collections::HashSet;
@@ -27,7 +28,7 @@ pub(super) struct Human {
     bar: ProgressBar,
     rates: Rates,
     verbosity: u8,
-    dry_run: bool,
+    shown: Shown,
     failed: FailureFold,
     shows_all_failed: bool,
     /// A copy within this host.
@@ -88,13 +89,13 @@ impl Gathering {
 
 impl Human {
     /// Creates the output. `bar` draws the progress; `verbosity` counts `-v`.
-    pub(super) fn new(output: Output, bar: ProgressBar, verbosity: u8, dry_run: bool) -> Self {
+    pub(super) fn new(output: Output, bar: ProgressBar, verbosity: u8, shown: Shown) -> Self {
         Self {
             output,
             bar,
             rates: Rates::new(),
             verbosity,
-            dry_run,
+            shown,
             failed: FailureFold::default(),
             shows_all_failed: verbosity > 0,
             is_local: false,
@@ -155,7 +156,7 @@ impl Human {
 
     fn destination(&mut self, source: &Path, destination: &Path) {
         let line = format!("{} -> {}", printable(source), printable(destination));
-        if self.dry_run {
+        if self.shown.dry_run && !self.shown.itemizes {
             self.output.data_line(&line);
         } else if self.verbosity > 0 {
             self.show(&line);
@@ -167,6 +168,7 @@ impl Human {
     fn completed(&mut self, path: &Path, outcome: Outcome, bytes: Bytes) {
         let path = printable(path);
         match outcome {
+            Outcome::WouldCopy | Outcome::WouldDelete if self.shown.itemizes => {}
             Outcome::WouldCopy => self.output.data_line(&format!("would copy {path} ({bytes})")),
             Outcome::WouldDelete => self.output.data_line(&format!("would delete {path}")),
             Outcome::Deleted => self.show_if_verbose(&format!("deleted {path}")),
@@ -174,6 +176,10 @@ impl Human {
             Outcome::Unchanged => self.show(&format!("unchanged {path}")),
             _ => self.show_if_verbose(&format!("copied {path} ({bytes})")),
         }
+    }
+
+    fn changed(&mut self, change: &ItemizedChange) {
+        self.bar.suspend(|| self.output.data_line(&change_line(change)));
     }
 
     fn failed(&mut self, path: &Path, message: &str) {
@@ -213,7 +219,7 @@ impl Human {
     }
 
     fn gathered(&mut self, done: &GatherSummary) {
-        let lines = summary::gathered_lines(done, &self.rounds, self.dry_run);
+        let lines = summary::gathered_lines(done, &self.rounds, self.shown.dry_run);
         lines.iter().for_each(|line| self.show(line));
         for (number, (_, result)) in done.sources.iter().enumerate() {
             if let Err(error) = result {
@@ -248,7 +254,7 @@ impl Human {
         if let Some(destination) = self.destination.take().filter(|_| done.dirs > 0) {
             self.show(&destination);
         }
-        let lines = if self.dry_run {
+        let lines = if self.shown.dry_run {
             summary::plan_lines(done)
         } else {
             summary::lines(done, self.is_local)
@@ -294,6 +300,7 @@ impl Render for Human {
             }
             Event::Destination { source, destination } => self.destination(source, destination),
             Event::Completed { path, outcome, bytes, .. } => self.completed(path, *outcome, *bytes),
+            Event::Changed(change) => self.changed(change),
             Event::FileFailed { path, message, .. } => self.failed(path, message),
             Event::Warning { message } => {
                 self.show(&format!("warning: {}", printable_text(message)))
@@ -402,7 +409,7 @@ impl Render for Human {
     }
 
     fn wants_completed(&self) -> bool {
-        self.dry_run || self.verbosity > 0
+        self.shown.dry_run || self.verbosity > 0
     }
 
     fn output(&mut self) -> &mut Output {
@@ -427,7 +434,7 @@ mod tests {
 
     fn human(verbosity: u8, dry_run: bool) -> (Human, Buffer, Buffer) {
         let (output, out, err) = buffers();
-        (Human::new(output, progress::hidden(), verbosity, dry_run), out, err)
+        (Human::new(output, progress::hidden(), verbosity, Shown::of_dry_run(dry_run)), out, err)
     }
 
     fn tuning_decision() -> TuningDecision {

@@ -8,7 +8,8 @@ use super::text::{printable_json, printable_text};
 use super::{Beginning, Ending, Output, Render, SCHEMA, Serving, listing};
 use crate::exit::Exit;
 use bankfull::{
-    Error, Event, GatherSummary, ListedEntry, Outcome, ProbeResult, Progress, Rate, Round, Summary,
+    Error, Event, GatherSummary, ItemizedChange, ListedEntry, Outcome, ProbeResult, Progress, Rate,
+    Round, Summary,
 };
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -190,6 +191,7 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("bytes", bytes.0)
             .field("blake3", blake3.clone()),
         Event::Listed(entry) => listed_line(entry),
+        Event::Changed(change) => change_fields(change),
         Event::FileFailed { path, message, vanished } => Line::new("file_failed")
             .path("path", path)
             .field("message", message.as_str())
@@ -237,6 +239,21 @@ fn listed_line(entry: &ListedEntry) -> Line {
         .field("owner", entry.owner.to_string_lossy())
         .field("group", entry.group.to_string_lossy())
         .field("target", entry.target.as_ref().map(|target| target.to_string_lossy()))
+}
+
+fn change_fields(change: &ItemizedChange) -> Line {
+    let line = Line::new("change")
+        .field("columns", change.columns.as_str())
+        .path("path", &change.path)
+        .field("is_dir", change.is_dir);
+    let line = match &change.target {
+        Some(target) => line.path("target", target),
+        None => line,
+    };
+    match &change.first_name {
+        Some(first) => line.path("first_name", first),
+        None => line,
+    }
 }
 
 fn probe_result_line(result: &ProbeResult) -> Line {

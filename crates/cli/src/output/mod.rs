@@ -4,6 +4,7 @@
 //! Threads that move data never draw. Their events go into a queue, and the latest progress into a
 //! slot; one thread owns the [`Render`], empties the queue and draws ten times per second.
 
+mod changes;
 mod daemon;
 mod decisions;
 mod handles;
@@ -55,15 +56,32 @@ pub(crate) fn listing_render(flags: &LsFlags) -> Box<dyn Render> {
     }
 }
 
+/// Entries that a command lists on standard output.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Shown {
+    /// Entries that would be copied or deleted.
+    pub(crate) dry_run: bool,
+    /// Each change, instead of those.
+    pub(crate) itemizes: bool,
+}
+
+impl Shown {
+    /// Returns what a command shows that does not itemize.
+    pub(crate) fn of_dry_run(dry_run: bool) -> Self {
+        Self { dry_run, itemizes: false }
+    }
+}
+
 /// Creates the output format that the flags select, which writes to `output`.
-pub(crate) fn render(output: Output, flags: &ShowFlags, dry_run: bool) -> Box<dyn Render> {
+pub(crate) fn render(output: Output, flags: &ShowFlags, shown: Shown) -> Box<dyn Render> {
     if flags.json {
-        Box::new(json::Json::new(output, flags.verbose > 0 || dry_run))
+        Box::new(json::Json::new(output, flags.verbose > 0 || shown.dry_run))
     } else if flags.quiet {
         Box::new(quiet::Quiet::new(output))
     } else {
-        let bar = if dry_run || !can_draw() { progress::hidden() } else { progress::on_stderr() };
-        Box::new(human::Human::new(output, bar, flags.verbose, dry_run))
+        let bar =
+            if shown.dry_run || !can_draw() { progress::hidden() } else { progress::on_stderr() };
+        Box::new(human::Human::new(output, bar, flags.verbose, shown))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors only: failed files, and the error that ended the command.
 
+use super::changes::change_line;
 use super::text;
 use super::text::{printable, printable_text};
 use super::{Beginning, Ending, Output, Render, probe_result};
@@ -29,10 +30,13 @@ impl Render for Quiet {
     }
 
     fn event(&mut self, event: &Event) {
-        if let Event::FileFailed { path, message, .. } = event
-            && self.failed.show_next(path, message)
-        {
-            self.output.message(&failed_line(path, message));
+        match event {
+            Event::FileFailed { path, message, .. } if self.failed.show_next(path, message) => {
+                self.output.message(&failed_line(path, message));
+            }
+            // The list is what the user requested.
+            Event::Changed(change) => self.output.data_line(&change_line(change)),
+            _ => {}
         }
     }
 

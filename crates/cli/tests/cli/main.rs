@@ -19,6 +19,7 @@ mod gather;
 mod generated;
 mod harness;
 mod help;
+mod itemize;
 mod log;
 mod ls;
 mod memory;

@@ -21,18 +21,18 @@ const NAMES: [&str; 8] = ["a", "b", "c", "d d", "e", "f", "é", "-g"];
 const IDS: [u32; 5] = [0, 1, 2, 4_000_001, 65534];
 
 /// Runs a program on a path; false if it is missing or fails.
-fn change(program: &str, arguments: &[&str], path: &Path) -> bool {
+pub(super) fn change(program: &str, arguments: &[&str], path: &Path) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).arg(path).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-fn below(rng: &mut Rng, end: usize) -> usize {
+pub(super) fn below(rng: &mut Rng, end: usize) -> usize {
     rng.below(end as u64) as usize
 }
 
 /// Makes a tree with some dozen entries of every kind.
-fn make_tree(root: &Path, rng: &mut Rng) -> Vec<PathBuf> {
+pub(super) fn make_tree(root: &Path, rng: &mut Rng) -> Vec<PathBuf> {
     let (mut dirs, mut all) = (vec![root.to_owned()], Vec::new());
     for _ in 0..30 {
         let dir = dirs[below(rng, dirs.len())].clone();
@@ -75,7 +75,7 @@ fn make_tree(root: &Path, rng: &mut Rng) -> Vec<PathBuf> {
 }
 
 /// Changes the metadata of some entries.
-fn shuffle(paths: &[PathBuf], rng: &mut Rng, owners: bool) {
+pub(super) fn shuffle(paths: &[PathBuf], rng: &mut Rng, owners: bool) {
     for path in paths {
         let Ok(metadata) = path.symlink_metadata() else { continue };
         let (is_link, is_dir) = (metadata.file_type().is_symlink(), metadata.is_dir());
@@ -114,7 +114,7 @@ fn shuffle(paths: &[PathBuf], rng: &mut Rng, owners: bool) {
 }
 
 /// Returns flags of a case that bankfull and rsync both have.
-fn flags(rng: &mut Rng) -> Vec<&'static str> {
+pub(super) fn flags(rng: &mut Rng) -> Vec<&'static str> {
     let mut flags = vec![["-rlpt", "-a", "-a", "-a"][below(rng, 4)]];
     for flag in ["-H", "-A", "-X", "--numeric-ids", "--no-group", "--no-owner", "--no-D"] {
         if rng.below(if flag.starts_with("--no-") { 5 } else { 2 }) == 0 {
@@ -141,14 +141,14 @@ fn rsync_differences(flags: &[&str], from: &str, to: &Path) -> Vec<String> {
 }
 
 /// Routes of the cases.
-struct Routes {
-    root: Scratch,
+pub(super) struct Routes {
+    pub(super) root: Scratch,
     daemon: Daemon,
     ssh: Option<SshServer>,
 }
 
 impl Routes {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let root = Scratch::new();
         let permits = ["--allow-owner", "--allow-devices", "--allow-privileged-xattrs"];
         let daemon = Daemon::start(root.path(), &permits);
@@ -156,7 +156,7 @@ impl Routes {
     }
 
     /// Returns a copy beneath the root, by the route of a number.
-    fn copy(&self, number: u64, source: &str, copy: &str, flags: &[&str]) -> Command {
+    pub(super) fn copy(&self, number: u64, source: &str, copy: &str, flags: &[&str]) -> Command {
         let at = |path: &str| self.root.path().join(path).to_str().unwrap().to_owned();
         let (mut command, from, to) = match (number % 4, &self.ssh) {
             (1, _) => (self.daemon.cp(), at(source), self.daemon.url(copy)),

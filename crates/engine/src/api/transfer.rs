@@ -170,6 +170,13 @@ impl Transfer {
         self
     }
 
+    /// Reports each change at the destination as [`Event::Changed`](crate::Event::Changed).
+    #[must_use]
+    pub fn itemize_changes(mut self, itemize: bool) -> Self {
+        self.options.rules.itemizes = itemize;
+        self
+    }
+
     /// Reports what would be copied and changes nothing.
     #[must_use]
     pub fn dry_run(mut self, dry_run: bool) -> Self {

@@ -147,6 +147,8 @@ pub enum Event {
     },
     /// An entry of a listing.
     Listed(Box<ListedEntry>),
+    /// A change at the destination, if the user asked for them.
+    Changed(ItemizedChange),
     /// A file could not be copied; the transfer goes on.
     FileFailed {
         /// Path relative to the destination, or in the source.
@@ -188,6 +190,22 @@ pub enum Event {
         /// Summary, or the error that ended the session.
         result: Result<Summary, Error>,
     },
+}
+
+/// Change of an entry at the destination, in the notation of rsync.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ItemizedChange {
+    /// The 11 characters of rsync's `--itemize-changes`.
+    pub columns: String,
+    /// Path beneath the destination; empty for the destination itself.
+    pub path: PathBuf,
+    /// True if the entry is a directory.
+    pub is_dir: bool,
+    /// Target, if the entry is a symlink.
+    pub target: Option<PathBuf>,
+    /// First name of the inode, if the entry becomes a further one.
+    pub first_name: Option<PathBuf>,
 }
 
 /// Progress of a transfer.

@@ -130,7 +130,9 @@ impl<'a> EventLog<'a> {
                 self.log_warning(&format!("{message}; reconnecting"));
             }
             Event::Progress(progress) => *lock(&self.progress) = *progress,
-            Event::Sample(_)
+            // A change has its line when the entry is completed.
+            Event::Changed(_)
+            | Event::Sample(_)
             | Event::Listed(_)
             | Event::ClientConnected { .. }
             | Event::ClientDone { .. } => {}

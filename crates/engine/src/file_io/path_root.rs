@@ -216,6 +216,7 @@ impl PathRoot {
         };
         let destinations = plan::resolve_destination(sources, target, parts.must_be_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
+        let is_new = destinations == Destination::Directory && opened.is_err();
         let (base, rename) = match (destinations, opened, parts.name.map(OsStr::from_bytes)) {
             (Destination::Directory, Ok(dir), _) => (Some(dir), None),
             (Destination::Directory, Err(_), Some(name)) => {
@@ -244,6 +245,7 @@ impl PathRoot {
         let ReceiveOptions { fsync, comparison, dry_run, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,
+            is_new,
             shown,
             rename,
             fsync,

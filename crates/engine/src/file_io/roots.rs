@@ -22,6 +22,8 @@ use std::sync::Arc;
 pub(crate) struct ReceiveTarget {
     /// Destination directory; `None` in a dry run if it does not exist yet.
     pub(crate) base: Option<Arc<Dir>>,
+    /// True if the destination directory was created for this transfer.
+    pub(crate) is_new: bool,
     /// Path for messages.
     pub(crate) shown: PathBuf,
     /// New name of a single copied file.
@@ -54,6 +56,17 @@ pub(crate) struct AskedRules {
     pub(crate) walk: WalkRules,
     /// Names; empty if whole sources are requested.
     pub(crate) names: Vec<Arc<NameList>>,
+    /// User who asks for each change.
+    pub(crate) changes: Option<ChangeReader>,
+}
+
+/// User who asks for each change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeReader {
+    /// The user of this process.
+    Here,
+    /// The user of the sender.
+    Sender,
 }
 
 /// Metadata that the receiver sets.
@@ -79,6 +92,8 @@ pub(crate) struct SendRules {
     pub(crate) metadata: Metadata,
     /// Rules of a receiver that deletes.
     pub(crate) delete: Option<DeleteRules>,
+    /// True if the user asked for each change.
+    pub(crate) itemizes: bool,
     /// Root that the sources were resolved against, for links.
     pub(crate) root: PathRoot,
     /// Device and inode of a destination on this host, which is not copied into itself.
@@ -95,6 +110,7 @@ impl SendRules {
             removes_sources: options.rules.removes_sources,
             metadata: options.rules.metadata.clone(),
             delete: options.rules.delete,
+            itemizes: options.rules.itemizes,
             root: PathRoot::Host,
             destination: None,
         }

@@ -80,6 +80,8 @@ pub(crate) struct CopyRules {
     pub(crate) earlier: EarlierRules,
     /// Files are removed at the source once the destination has them.
     pub(crate) removes_sources: bool,
+    /// Each change at the destination is reported.
+    pub(crate) itemizes: bool,
     /// Names beneath the one source, if it is not copied whole.
     pub(crate) list: Option<Arc<NameList>>,
 }

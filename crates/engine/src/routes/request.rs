@@ -28,6 +28,7 @@ pub(super) fn send_rules(open: &Open, root: &PathRoot) -> Result<SendRules, Erro
         removes_sources: open.remove_sources == Some(true),
         metadata: kept(open),
         delete: open.delete,
+        itemizes: false,
         root: root.clone(),
         destination: None,
     })

@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
 use crate::file_io::patterns::Expansion;
 use crate::file_io::root::PathRoot;
-use crate::file_io::roots::sources_of;
+use crate::file_io::roots::{ChangeReader, sources_of};
 use crate::model::metadata::Permits;
 use crate::model::overrides::Overrides;
 use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
@@ -340,6 +340,8 @@ impl SessionManager {
                 target.asked.walk =
                     open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
                 target.metadata = metadata_target(&open, self.policy.permits)?;
+                target.asked.changes =
+                    open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
                 refuse_delete_in_root(&open, &target)?;
                 if open.delete.is_some() {
                     let filters = target.metadata.filters.clone();
@@ -354,6 +356,7 @@ impl SessionManager {
                     destinations,
                     credit: uses_credit,
                     max_outstanding_files,
+                    itemizes: open.itemize.filter(|asked| *asked),
                     ..Opened::default()
                 };
                 (opened, SessionTask::Receive(Box::new(target)))

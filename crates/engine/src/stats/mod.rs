@@ -1,5 +1,6 @@
 //! Statistics: counters of files, of stage times and of the transport.
 
+pub(crate) mod changes;
 pub(crate) mod counters;
 pub(crate) mod lost_sessions;
 pub(crate) mod quic_stats;

@@ -1,14 +1,15 @@
 //! Metadata and deletions of a hostile peer.
 
 use super::super::harness::{
-    FakeServer, Peer, Scratch, base, below, cp, is_root, open_push_of, run, wait_until, welcome,
-    write_file,
+    Done, FakeServer, Peer, Scratch, base, below, cp, is_root, open_push_of, run, wait_until,
+    welcome, write_file,
 };
 use super::clients::Scene;
 use bankfull_proto::limits::MAX_XATTRS_BYTES;
 use bankfull_proto::wire::control::{
-    Account, AccountKind, Bytes, Cause, Entry, EntryKind, ExtraMetadata, LeftOut, Message,
-    MetadataRules, Open, Opened, PathBytes, Source, Special, SpecialKind, Totals, Verdict, Xattr,
+    Account, AccountKind, Bytes, Cause, Change, ChangeAction, ChangedKind, Differences, Entry,
+    EntryKind, ExtraMetadata, Failure, LeftOut, Message, MetadataRules, Open, Opened, PathBytes,
+    Source, Special, SpecialKind, Totals, Verdict, Xattr,
 };
 use serde_json::Value;
 use std::fs;
@@ -99,6 +100,49 @@ fn deletions_that_were_not_requested_end_the_session() {
     command.args(["--accept-new", "--state-dir"]).arg(here.join("state"));
     let done = run(command.arg(here.join("f")).arg(server.url()));
     done.expect(12).says(&["deletions that were not requested"]);
+}
+
+/// Copies a file to a daemon that accepts it in its own way; returns what happened.
+fn push_to(opened: Opened, then: &[Message], flags: &[&str]) -> Done {
+    let then = then.to_vec();
+    let server = FakeServer::greeted(move |peer, _| {
+        peer.send(&welcome(1));
+        if matches!(peer.receive(), Some(Message::Open(_))) {
+            peer.send(&Message::Opened(opened.clone()));
+            then.iter().for_each(|message| peer.send(message));
+            while peer.receive().is_some() {}
+        }
+    });
+    let here = Scratch::new();
+    write_file(&here.join("f"), b"x");
+    let mut command = cp();
+    command.args(["--accept-new", "--state-dir"]).arg(here.join("state")).args(flags);
+    run(command.arg(here.join("f")).arg(server.url()))
+}
+
+#[test]
+fn changes_are_requested_and_confirmed() {
+    let opened = Opened { destinations: vec![PathBytes(b"f".to_vec())], ..Opened::default() };
+    // An older daemon skips the request.
+    let older = push_to(opened.clone(), &[], &["--itemize-changes"]);
+    older.expect(2).says(&["does not support --itemize-changes: install a newer bankfull there"]);
+    let change = Change {
+        path: PathBytes(b"../x\n\x1b[2J".to_vec()),
+        kind: ChangedKind::File,
+        action: ChangeAction::Delete,
+        differences: Differences::NEW,
+        other: Some(PathBytes(b"/etc/passwd".to_vec())),
+    };
+    let changes = [Message::Changes(vec![change])];
+    let unasked = push_to(opened.clone(), &changes, &[]);
+    unasked.expect(12).says(&["changes that were not requested"]);
+    // Those of an honest request are text alone.
+    let opened = Opened { itemizes: Some(true), ..opened };
+    let end = Message::Error(Failure::new(Cause::Busy, "later"));
+    let shown = push_to(opened, &[changes[0].clone(), end], &["--itemize-changes"]);
+    let line = shown.out.lines().find(|line| line.contains("\"change\"")).unwrap();
+    assert!(line.contains("*deleting  ") && line.is_ascii(), "{line}");
+    assert!(!line.contains('\x1b'), "{line}");
 }
 
 #[test]

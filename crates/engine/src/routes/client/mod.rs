@@ -238,7 +238,7 @@ fn run_handshaken(
     started: Instant,
 ) -> Result<Summary, Error> {
     let Handshaken { mut peer, welcome, rtt, request_sent } = handshaken;
-    let (options, context) = (request.options, request.context);
+    let options = request.options;
     let wake = std::mem::replace(&mut peer.wake, Box::new(|| {}));
     if !options.encryption && peer.route != Route::Quic && !welcome.unencrypted_allowed {
         return Err(unencrypted_refused(&peer.name));
@@ -247,10 +247,7 @@ fn run_handshaken(
     let open = (!request_sent).then(|| request.open(streams(rtt)));
     let items = std::mem::take(&mut request.items);
     let (mut peer, opened) = peer.run_greeting(cancel, |peer| peer.open_transfer(open))?;
-    let uses_credit = opened.credit == Some(true);
-    if context.barrier_party.is_some() && !uses_credit {
-        return Err(rounds_unsupported(&peer.name));
-    }
+    request.check_answer(&opened, &peer.name)?;
     let task = task_of(&request, items, &opened, events)?;
     let stats = SessionStats::new(events, started);
     let outbox = Outbox::default();
@@ -299,8 +296,8 @@ fn run_handshaken(
     result
 }
 
-fn rounds_unsupported(peer: &str) -> Error {
-    let text = format!("{peer} does not support rounds: install a newer bankfull there");
+fn unsupported(what: &str, peer: &str) -> Error {
+    let text = format!("{peer} does not support {what}: install a newer bankfull there");
     Error::new(ErrorKind::Version, text)
 }
 
@@ -423,6 +420,18 @@ fn probe_channel(
 }
 
 impl Request<'_> {
+    /// Checks that the peer does what an older one may not know.
+    fn check_answer(&self, opened: &Opened, peer: &str) -> Result<(), Error> {
+        if self.context.barrier_party.is_some() && opened.credit != Some(true) {
+            return Err(unsupported("rounds", peer));
+        }
+        let needs_changes = self.options.rules.itemizes && self.direction == Direction::Push;
+        match needs_changes && opened.itemizes != Some(true) {
+            true => Err(unsupported("--itemize-changes", peer)),
+            false => Ok(()),
+        }
+    }
+
     fn autotune(&self, probe_channel: impl FnOnce() -> Option<Box<ProbeChannel>>) -> Autotune {
         // The probes of many concurrent transfers would be a load of their own.
         let probes =

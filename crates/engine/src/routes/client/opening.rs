@@ -7,7 +7,7 @@ use crate::base::location::Location;
 use crate::file_io::ordered_output::check_is_file;
 use crate::file_io::path_root::{ReceiveOptions, relative_names};
 use crate::file_io::root::PathRoot;
-use crate::file_io::roots::{MetadataTarget, ReceiveTarget, sources_of};
+use crate::file_io::roots::{ChangeReader, MetadataTarget, ReceiveTarget, sources_of};
 use crate::model::metadata::Permits;
 use crate::model::options::Fsync;
 use crate::run::driver::report_destinations;
@@ -54,11 +54,14 @@ impl Request<'_> {
             open.remove_sources = options.rules.removes_sources.then_some(true);
         }
         open.delete = options.rules.delete;
-        if self.direction == Direction::Pull || open.delete.is_some() {
+        // Rules for attributes protect those at the destination.
+        let keeps_xattrs = options.rules.metadata.rules.has(MetadataRules::XATTRS);
+        if self.direction == Direction::Pull || open.delete.is_some() || keeps_xattrs {
             let rules = options.rules.filters.to_texts().into_iter().map(control::Bytes);
             open.filters = (!options.rules.filters.is_empty()).then(|| rules.collect());
         }
         if self.direction == Direction::Push {
+            open.itemize = options.rules.itemizes.then_some(true);
             open.earlier = options.rules.earlier.to_wire();
             open.comparison = options.rules.comparison.to_wire();
             open.walk = options.rules.walk.to_receiver();
@@ -108,6 +111,7 @@ pub(super) fn receive_target(
     let (permits, filters) = (Permits { set_id, ..Permits::ALL }, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: false };
     target.asked.names = names;
+    target.asked.changes = options.rules.itemizes.then_some(ChangeReader::Here);
     if context.output.is_none() {
         report_destinations(events, options, &destinations);
     }

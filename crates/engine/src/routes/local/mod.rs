@@ -14,7 +14,7 @@ use crate::file_io::ordered_output::{OrderedOutput, check_is_file};
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{
-    ItemNames, MetadataTarget, ReceiveTarget, SendRules, SourceItem, sources_of,
+    ChangeReader, ItemNames, MetadataTarget, ReceiveTarget, SendRules, SourceItem, sources_of,
 };
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
@@ -79,6 +79,7 @@ pub(crate) fn run(
     let (permits, filters) = (Permits::ALL, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: true };
     target.asked.walk = walk.to_receiver().unwrap_or_default();
+    target.asked.changes = options.rules.itemizes.then_some(ChangeReader::Here);
     target.output = output.cloned();
     if output.is_none() {
         report_destinations(events, options, &destinations);

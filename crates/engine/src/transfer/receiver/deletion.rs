@@ -242,7 +242,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
         }
         self.counted += 1;
         if self.limit.is_none() {
-            self.record(&path);
+            self.record(&path, is_dir);
         }
         // A backup beside it keeps the directory.
         is_dir || backup.is_none_or(Backup::is_apart)
@@ -326,7 +326,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
     }
 
     /// Records a deleted entry, and tells the sender of many at a time.
-    fn record(&mut self, path: &std::path::Path) {
+    fn record(&mut self, path: &std::path::Path, is_dir: bool) {
+        self.registry.changes.report_deleted(path, is_dir);
         let outcome = if self.dry_run { Outcome::WouldDelete } else { Outcome::Deleted };
         let shown = self.shown(path);
         let mut bytes = shown.clone().into_os_string().into_vec();

@@ -114,6 +114,13 @@ impl DestinationDirs {
         dir.rename(draft, name)
     }
 
+    /// Returns the destination itself, if its mode and time are set.
+    pub(crate) fn base_to_set(&self) -> Option<Arc<Dir>> {
+        let base = self.base.as_ref().filter(|_| !self.keeps_base)?;
+        let is_served = base.stat_self().is_ok_and(|stat| self.is_served_root(&stat));
+        (!is_served).then(|| Arc::clone(base))
+    }
+
     /// Returns the path of a directory beneath the destination.
     pub(crate) fn path_beneath(&self, dir: u64) -> PathBuf {
         let path = self.path(dir);

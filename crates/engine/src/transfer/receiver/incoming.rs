@@ -3,7 +3,7 @@
 use super::part_file::PartFile;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::wire::control::Entry;
+use bankfull_proto::wire::control::{Differences, Entry};
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -15,6 +15,8 @@ pub(crate) struct IncomingFile {
     pub(crate) dir: u64,
     /// Name in that directory.
     pub(crate) name: OsString,
+    /// Differences from what is in its place; `None` if the user does not ask for them.
+    pub(crate) differences: Option<Differences>,
     pub(crate) stats: FileStats,
     pub(crate) part: Mutex<PartSlot>,
 }
@@ -33,7 +35,7 @@ impl IncomingFile {
     /// Returns an announced file with its name at the destination.
     pub(crate) fn new(entry: Entry, name: OsString) -> Self {
         let (stats, part) = Default::default();
-        Self { dir: entry.parent, name, entry, stats, part }
+        Self { dir: entry.parent, name, entry, differences: None, stats, part }
     }
 
     /// Returns the block layout; `None` for a file that is sent in a pack.

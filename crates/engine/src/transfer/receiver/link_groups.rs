@@ -3,15 +3,15 @@
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::Entry;
+use bankfull_proto::wire::control::{ChangedKind, Entry};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 /// Memory for the paths of inodes with several names. (chosen: for a million of them)
 const MAX_BYTES: usize = 128 << 20;
 
-/// Bytes that a group takes beside its path. (measured: a table entry with its share of free ones)
-const GROUP_BYTES: usize = 64;
+/// Bytes that a group takes beside its path. (a table entry with its share of free ones)
+const GROUP_BYTES: usize = 88;
 
 /// Inodes with several names.
 #[derive(Debug, Default)]
@@ -29,12 +29,24 @@ struct Groups {
 pub(crate) enum Group {
     /// The first name is not in place yet; the others wait.
     Waiting(Vec<Entry>),
-    /// Path of the first name beneath the destination.
-    Placed(Box<[u8]>),
+    /// The first name is in place.
+    Placed(FirstName),
     /// The first name failed.
     Failed,
     /// The first name is left out, as this receiver cannot create it.
     LeftOut,
+}
+
+/// First name of an inode.
+#[derive(Debug, Clone)]
+pub(crate) struct FirstName {
+    /// Path beneath the destination.
+    pub(crate) path: Box<[u8]>,
+    pub(crate) kind: ChangedKind,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    /// True if the rules left it as it was.
+    pub(crate) is_left: bool,
 }
 
 impl HardLinks {
@@ -76,11 +88,11 @@ impl HardLinks {
         lock(&self.0).waiting
     }
 
-    /// Records the path of the first name once it is in place; returns the names that wait.
-    pub(crate) fn place(&self, group: u64, path: &[u8]) -> Vec<Entry> {
+    /// Records the first name once it is in place; returns the names that wait.
+    pub(crate) fn place(&self, group: u64, first: FirstName) -> Vec<Entry> {
         let mut groups = lock(&self.0);
-        groups.bytes += path.len();
-        groups.settle(group, Group::Placed(path.into()))
+        groups.bytes += first.path.len();
+        groups.settle(group, Group::Placed(first))
     }
 
     /// Ends the wait of a group; returns the names that waited.

@@ -1,8 +1,9 @@
 //! Hard links at the destination: further names of entries that the session has put in place.
 
+use super::changes::changed_kind;
 use super::dirs::DestinationDirs;
 use super::incoming::IncomingFile;
-use super::link_groups::Group;
+use super::link_groups::{FirstName, Group};
 use super::part_file::{create_replacing, refuse_received};
 use super::registry::FileRegistry;
 use super::selection::existing_of;
@@ -44,10 +45,21 @@ pub(crate) enum LinkOutcome {
 impl FileRegistry<'_> {
     /// Makes the further names that wait for an entry, which is in place.
     pub(crate) fn link_placed(&self, entry: &Entry, dir: u64, name: &OsStr) {
+        self.link_found(entry, (dir, name), false);
+    }
+
+    /// Makes the further names that wait for an entry that is left as it was.
+    pub(crate) fn link_left(&self, entry: &Entry, dir: u64, name: &OsStr) {
+        self.link_found(entry, (dir, name), true);
+    }
+
+    fn link_found(&self, entry: &Entry, (dir, name): (u64, &OsStr), is_left: bool) {
         let Some(group) = entry.link_group() else { return };
         let path = self.dirs.path_of(dir, name);
         let path = path.strip_prefix(self.dirs.path(0)).unwrap_or(&path);
-        self.make_waiting(self.links.place(group, path.as_os_str().as_bytes()));
+        let path = path.as_os_str().as_bytes().into();
+        let first = FirstName { path, kind: changed_kind(entry), size: entry.size, is_left };
+        self.make_waiting(self.links.place(group, first));
     }
 
     /// Leaves out the further names of an entry that is left out.
@@ -106,24 +118,38 @@ impl FileRegistry<'_> {
     /// # Errors
     /// The name cannot be made.
     pub(crate) fn make_link(&self, entry: &Entry) -> Result<Option<LinkOutcome>, Failure> {
-        let path = match self.links.state_for(entry) {
+        let first = match self.links.state_for(entry) {
             Some(Group::Waiting(_)) => return Ok(None),
-            Some(Group::Placed(path)) => path,
+            Some(Group::Placed(first)) => first,
             Some(Group::LeftOut) => return Ok(Some(LinkOutcome::LeftOut)),
             Some(Group::Failed) | None => return Err(Failure::new(Cause::Io, FIRST_FAILED)),
         };
+        let differences = self.changes.compare_link(entry, &first);
+        let outcome = self.make_link_to(entry, &first.path)?;
+        match outcome {
+            LinkOutcome::Unchanged if first.is_left => {}
+            _ => {
+                let is_made = outcome != LinkOutcome::Unchanged;
+                self.changes.report_link(entry, &first, differences, is_made);
+            }
+        }
+        Ok(Some(outcome))
+    }
+
+    /// Makes a name of the inode that has a path beneath the destination.
+    fn make_link_to(&self, entry: &Entry, path: &[u8]) -> Result<LinkOutcome, Failure> {
         let name = self.dirs.local_name(entry);
         let Some(dir) = self.dirs.parent_of(entry)? else {
-            return Ok(Some(LinkOutcome::WouldMake));
+            return Ok(LinkOutcome::WouldMake);
         };
         let shown = self.dirs.path_of(entry.parent, &name);
         let failed =
             |e: io::Error| failure(format!("cannot create the hard link {}", shown.display()), &e);
-        let first = open_first(&self.dirs, &path);
+        let first = open_first(&self.dirs, path);
         let old = match first {
             Ok(first) => first,
             // What a dry run would have copied.
-            Err(_) if self.dry_run => return Ok(Some(LinkOutcome::WouldMake)),
+            Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Err(e) => return Err(failed(e)),
         };
         let existing = match dir.stat(&name) {
@@ -131,9 +157,13 @@ impl FileRegistry<'_> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(failed(e)),
         };
-        let inode = old.0.stat(&old.1).map(|stat| (stat.dev, stat.ino)).map_err(failed)?;
+        let inode = match old.0.stat(&old.1) {
+            Ok(stat) => (stat.dev, stat.ino),
+            Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
+            Err(e) => return Err(failed(e)),
+        };
         match existing {
-            Some(stat) if (stat.dev, stat.ino) == inode => return Ok(Some(LinkOutcome::Unchanged)),
+            Some(stat) if (stat.dev, stat.ino) == inode => return Ok(LinkOutcome::Unchanged),
             Some(stat) if stat.kind == FileKind::Dir => {
                 let text = format!(
                     "a directory is in the way of the hard link {}: remove or rename it",
@@ -141,14 +171,14 @@ impl FileRegistry<'_> {
                 );
                 return Err(Failure::new(Cause::IsADirectory, text));
             }
-            _ if self.dry_run => return Ok(Some(LinkOutcome::WouldMake)),
+            _ if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Some(_) => {
                 refuse_received(&dir, &name, &self.session)?;
                 self.replace(&dir, &name, entry.parent, &old).map_err(failed)?;
             }
             None => dir.link(&name, &old.0, &old.1).map_err(failed)?,
         }
-        Ok(Some(LinkOutcome::Made))
+        Ok(LinkOutcome::Made)
     }
 
     /// Makes a file a hard link to the same one of an earlier copy; false if there is none.
@@ -192,7 +222,7 @@ impl FileRegistry<'_> {
         dir: &Dir,
         name: &OsStr,
         parent: u64,
-        old: &FirstName,
+        old: &OpenedName,
     ) -> io::Result<()> {
         let draft = PartNames::of(name).part;
         create_replacing(dir, &draft, || dir.link(&draft, &old.0, &old.1))?;
@@ -205,10 +235,10 @@ impl FileRegistry<'_> {
     }
 }
 
-/// First name of an inode: its directory, and the name in it.
-pub(crate) type FirstName = (Arc<Dir>, std::ffi::OsString);
+/// Name of an inode: its directory, and the name in it.
+pub(crate) type OpenedName = (Arc<Dir>, std::ffi::OsString);
 
-fn open_first(dirs: &DestinationDirs, path: &[u8]) -> io::Result<FirstName> {
+fn open_first(dirs: &DestinationDirs, path: &[u8]) -> io::Result<OpenedName> {
     let base = dirs.open(0)?;
     let parts = split_path(path);
     let name = parts.name.ok_or(io::ErrorKind::NotFound)?;

@@ -47,7 +47,7 @@ pub(crate) struct MetadataWriter {
     filters: FilterScope,
     permits: Permits,
     sender_maps_accounts: bool,
-    is_superuser: bool,
+    pub(super) is_superuser: bool,
     accounts: Accounts,
     /// Numbers at the receiver, by those of the sender.
     ids: Mutex<HashMap<(AccountKind, u32), u32>>,
@@ -73,6 +73,11 @@ impl MetadataWriter {
     /// True if a kind of metadata is kept.
     pub(crate) fn keeps(&self, rule: MetadataRules) -> bool {
         self.keep.rules.has(rule)
+    }
+
+    /// True if owners may be set.
+    pub(super) fn may_set_owners(&self) -> bool {
+        self.permits.owner
     }
 
     /// Looks up the accounts that the sender names.
@@ -184,7 +189,7 @@ impl MetadataWriter {
             now = target.stat()?;
         }
         if entry.kind != EntryKind::Symlink {
-            let mode = self.wanted_mode(entry, &now, earlier);
+            let mode = self.wanted_mode(entry, &now, earlier, &self.lost);
             if now.mode != mode {
                 target.set_mode(mode)?;
             }
@@ -206,8 +211,8 @@ impl MetadataWriter {
         let target = Target::Entry(dir, name);
         let now = target.stat()?;
         Ok(self.wanted_owner(entry, &now) == (None, None)
-            && self.wanted_mode(entry, &now, Some(now.mode)) == now.mode
-            && self.xattr_changes(&target.xattrs()?, entry)?.is_empty())
+            && self.wanted_mode(entry, &now, Some(now.mode), &self.lost) == now.mode
+            && self.xattr_changes(&target.xattrs()?, entry, &self.lost)?.is_empty())
     }
 
     /// Sets owner and group if they are kept; true if the entry changed.
@@ -231,7 +236,7 @@ impl MetadataWriter {
     }
 
     /// Returns owner and group, those alone that are kept and differ.
-    fn wanted_owner(&self, entry: &Entry, now: &Stat) -> (Option<u32>, Option<u32>) {
+    pub(super) fn wanted_owner(&self, entry: &Entry, now: &Stat) -> (Option<u32>, Option<u32>) {
         let differing = |rule, kind, wanted, now| {
             let wanted = self.keeps(rule).then(|| self.local_id(kind, wanted));
             wanted.filter(|wanted| *wanted != now)
@@ -246,7 +251,14 @@ impl MetadataWriter {
     ///
     /// Set-id bits of a file would grant another user's rights unless the owner is the same. The
     /// sticky bit grants nothing, and without it mode 1777 of a directory would permit more.
-    fn wanted_mode(&self, entry: &Entry, now: &Stat, earlier: Option<u32>) -> u32 {
+    /// `lost` counts what is not kept.
+    pub(super) fn wanted_mode(
+        &self,
+        entry: &Entry,
+        now: &Stat,
+        earlier: Option<u32>,
+        lost: &LostMetadata,
+    ) -> u32 {
         if self.keeps(MetadataRules::NO_MODES) {
             return earlier.unwrap_or(entry.mode & 0o777 & !bankfull_sys::umask());
         }
@@ -264,7 +276,7 @@ impl MetadataWriter {
                     if group { self.local_id(AccountKind::Group, entry.gid) } else { entry.gid };
                 let is_kept = permitted && (uid, gid) == (now.uid, now.gid);
                 if !is_kept && owner {
-                    self.lost.add(Lost::SetId, 1);
+                    lost.add(Lost::SetId, 1);
                 }
                 if is_kept { mode } else { mode & !SET_ID_BITS }
             }
@@ -292,7 +304,7 @@ impl MetadataWriter {
     /// Sets attributes and access control lists, and removes others; true if the entry changed.
     fn set_xattrs(&self, target: Target<'_>, entry: &Entry, now: &Stat) -> io::Result<bool> {
         let attributes = target.xattrs()?;
-        let changes = self.xattr_changes(&attributes, entry)?;
+        let changes = self.xattr_changes(&attributes, entry, &self.lost)?;
         if !changes.is_empty() && !self.is_superuser && now.mode & OWNER_WRITE == 0 {
             // Attributes of users need write permission; the mode itself is set right after.
             target.set_mode(now.mode | OWNER_WRITE)?;
@@ -303,11 +315,12 @@ impl MetadataWriter {
         Ok(!changes.is_empty())
     }
 
-    /// Returns the attributes to set, and those to remove.
-    fn xattr_changes(
+    /// Returns the attributes to set, and those to remove; `lost` counts what is not kept.
+    pub(super) fn xattr_changes(
         &self,
         attributes: &XattrTarget<'_>,
         entry: &Entry,
+        lost: &LostMetadata,
     ) -> io::Result<Vec<(OsString, Option<Vec<u8>>)>> {
         if !self.keeps(MetadataRules::XATTRS | MetadataRules::ACLS) {
             return Ok(Vec::new());
@@ -321,7 +334,7 @@ impl MetadataWriter {
         let mut changes = Vec::new();
         for xattr in entry.xattrs() {
             let name = OsStr::from_bytes(&xattr.name).to_owned();
-            if let Some(value) = self.wanted_xattr(xattr, entry)
+            if let Some(value) = self.wanted_xattr(xattr, entry, lost)
                 && present.remove(&name).as_ref() != Some(&value)
             {
                 changes.push((name, Some(value)));
@@ -349,7 +362,7 @@ impl MetadataWriter {
     }
 
     /// Returns the value that an attribute gets; `None` if it is not set.
-    fn wanted_xattr(&self, xattr: &Xattr, entry: &Entry) -> Option<Vec<u8>> {
+    fn wanted_xattr(&self, xattr: &Xattr, entry: &Entry, lost: &LostMetadata) -> Option<Vec<u8>> {
         if acl::is_acl(&xattr.name) {
             let is_kept = self.keeps(MetadataRules::ACLS) && entry.kind != EntryKind::Symlink;
             let map = |kind, id| self.local_id(kind, id);
@@ -361,7 +374,7 @@ impl MetadataWriter {
             return None;
         }
         if !self.may_set(&xattr.name) {
-            self.lost.add(Lost::PrivilegedXattr, 1);
+            lost.add(Lost::PrivilegedXattr, 1);
             return None;
         }
         Some(xattr.value.clone())
@@ -419,7 +432,7 @@ impl<'t> Target<'t> {
         }
     }
 
-    fn xattrs(self) -> io::Result<XattrTarget<'t>> {
+    pub(super) fn xattrs(self) -> io::Result<XattrTarget<'t>> {
         match self {
             Self::File(file) => Ok(XattrTarget::open(file)),
             Self::Dir(dir) => Ok(XattrTarget::open(dir)),

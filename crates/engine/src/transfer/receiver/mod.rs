@@ -2,9 +2,11 @@
 //! in place. `bankfull_proto::plan` and `bankfull_proto::receive` hold the rules; this module adds
 //! files, sockets and threads.
 
+mod changes;
 mod clear;
 mod completion;
 mod deletion;
+mod differences;
 mod dirs;
 mod folded_names;
 mod hashing;
@@ -43,6 +45,7 @@ use bankfull_proto::hash::FileHash;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Cause, FileDigest, Message, SideSummary};
+use changes::ChangeLog;
 use completion::Completion;
 use deletion::Deletion;
 use dirs::DestinationDirs;
@@ -92,7 +95,8 @@ impl<'a> Receiver<'a> {
         let base = target.base.clone();
         let placer = Placer::new(Arc::clone(&dirs), fsync, dry_run);
         let placer = Arc::new(placer);
-        let ends = (Arc::clone(&completion), dry_run);
+        let changes = ChangeLog::new(outbox.clone(), stats, Arc::clone(&dirs), &target);
+        let ends = (Arc::clone(&completion), changes, dry_run);
         let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs, ends));
         let parts = Arc::new(PartFiles::new(Arc::clone(&registry), target.resume_policy));
         let (hashing, queue) = HashQueue::new();
@@ -236,6 +240,7 @@ impl<'a> Receiver<'a> {
         let defers = |entry: &_| is_stopped() || self.wants.defers_metadata(entry);
         registry.dirs.set_metadata(defers, report);
         self.delete_extraneous();
+        registry.changes.flush();
         self.report_losses();
         if self.syncs_at_end
             && !is_stopped()

@@ -44,6 +44,7 @@ impl WantDecider<'_> {
         let registry = &self.registry;
         add(&registry.stats.counts.symlinks, 1);
         let name = registry.dirs.local_name(entry);
+        let differences = registry.changes.compare(entry);
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
             Some(dir) => {
                 self.refuse_received(&dir, &name, entry)?;
@@ -51,6 +52,9 @@ impl WantDecider<'_> {
             }
             None => Ok(true),
         });
+        if let Ok(is_created) = placed {
+            registry.changes.report(entry, differences, is_created);
+        }
         match placed {
             Ok(true) if self.dry_run => {
                 let path = registry.dirs.path_of(entry.parent, &name);
@@ -87,6 +91,7 @@ impl WantDecider<'_> {
         let registry = &self.registry;
         let name = registry.dirs.local_name(entry);
         let shown = || registry.dirs.path_of(entry.parent, &name);
+        let differences = registry.changes.compare(entry);
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
             Some(dir) => {
                 self.refuse_received(&dir, &name, entry)?;
@@ -95,6 +100,9 @@ impl WantDecider<'_> {
             None => Ok(Some(true)),
         });
         add(&registry.stats.counts.special_files, u64::from(!matches!(placed, Ok(None))));
+        if let Ok(Some(is_created)) = placed {
+            registry.changes.report(entry, differences, is_created);
+        }
         match placed {
             Ok(Some(true)) if self.dry_run => {
                 registry.stats.file_completed(shown(), Outcome::WouldCopy, 0, None);

@@ -1,5 +1,6 @@
 //! Files of a receiving session, and reports about them to the sender and the user.
 
+use super::changes::ChangeLog;
 use super::completion::Completion;
 use super::dirs::DestinationDirs;
 use super::incoming::IncomingFile;
@@ -24,6 +25,8 @@ pub(crate) struct FileRegistry<'a> {
     pub(crate) stats: &'a SessionStats<'a>,
     pub(crate) dirs: Arc<DestinationDirs>,
     pub(crate) completion: Arc<Completion>,
+    /// Changes for a user who itemizes them.
+    pub(crate) changes: ChangeLog<'a>,
     /// Inodes with several names.
     pub(crate) links: HardLinks,
     pub(crate) dry_run: bool,
@@ -40,7 +43,7 @@ impl<'a> FileRegistry<'a> {
         outbox: Outbox,
         stats: &'a SessionStats<'a>,
         dirs: Arc<DestinationDirs>,
-        (completion, dry_run): (Arc<Completion>, bool),
+        (completion, changes, dry_run): (Arc<Completion>, ChangeLog<'a>, bool),
     ) -> Self {
         let (links, extra_weight, ledger, incoming) = Default::default();
         Self {
@@ -49,6 +52,7 @@ impl<'a> FileRegistry<'a> {
             stats,
             dirs,
             completion,
+            changes,
             links,
             dry_run,
             extra_weight,

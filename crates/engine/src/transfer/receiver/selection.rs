@@ -115,7 +115,7 @@ impl Selection {
         let stays = |dir: Arc<Dir>| dir.stat(&name).is_ok();
         match dirs.parent_of(entry).ok().flatten().is_some_and(stays) {
             _ if entry.kind == EntryKind::HardLink => {}
-            true => registry.link_placed(entry, entry.parent, &name),
+            true => registry.link_left(entry, entry.parent, &name),
             false => registry.link_left_out(entry),
         }
         true

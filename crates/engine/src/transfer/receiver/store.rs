@@ -18,7 +18,9 @@ use bankfull_proto::hash::{BlockHash, FileHash};
 use bankfull_proto::journal::Record;
 use bankfull_proto::receive::DigestOutcome;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Aborted, Cause, Failure, FileRuns, Message, Nack};
+use bankfull_proto::wire::control::{
+    Aborted, Cause, ChangeAction, Failure, FileRuns, Message, Nack,
+};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -222,6 +224,7 @@ impl<'a> FileStore<'a> {
         self.report_lost_time();
         add(&registry.stats.counts.bytes_moved, incoming.entry.size);
         let hash = hash.map(|hash| hash.to_string());
+        registry.changes.report_file(incoming, ChangeAction::Transfer);
         registry.stats.file_copied(registry.path(incoming), incoming.entry.size, hash);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
     }
@@ -294,6 +297,7 @@ impl<'a> FileStore<'a> {
         registry.finish(id);
         self.report_lost_time();
         let hash = hash.map(|hash| hash.to_string());
+        registry.changes.report_file(&incoming, ChangeAction::Transfer);
         registry.stats.file_copied(registry.path(&incoming), incoming.entry.size, hash);
         registry.outbox.post_finished(&[id]);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
@@ -367,7 +371,10 @@ impl<'a> FileStore<'a> {
         });
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         match refreshed {
-            Ok(()) => registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size),
+            Ok(()) => {
+                registry.changes.report_file(&incoming, ChangeAction::Update);
+                registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size);
+            }
             Err(e) => {
                 let failure = registry.write_failure(&incoming, &e);
                 registry.report_problem(registry.path(&incoming), failure);
@@ -382,6 +389,7 @@ impl<'a> FileStore<'a> {
         let Some(incoming) = registry.remove(id) else { return };
         registry.ledger().finish(id);
         let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
+        registry.changes.report_file(&incoming, ChangeAction::Transfer);
         registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         self.completion.on_completed(1);

@@ -25,7 +25,8 @@ use bankfull_proto::plan::{self, Existing, Plan};
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    DeleteRules, Entry, EntryKind, Failure, FileRuns, LeftOut, Message, Totals, Verdict, Want,
+    ChangeAction, DeleteRules, Entry, EntryKind, Failure, FileRuns, LeftOut, Message, Totals,
+    Verdict, Want,
 };
 use bankfull_sys::{Dir, FileKind};
 use std::collections::VecDeque;
@@ -223,6 +224,7 @@ impl WantDecider<'_> {
         if !made.is_empty() {
             self.registry.outbox.post_finished(&made);
         }
+        self.registry.changes.flush();
         self.completion.on_completed(made.len());
         self.post(answers);
         Ok(())
@@ -310,6 +312,7 @@ impl WantDecider<'_> {
         add(&self.registry.stats.counts.dirs, 1);
         let id = entry.id;
         let name = dirs.local_name(&entry);
+        let change = self.registry.changes.plan_dir(&entry);
         let received = match dirs.parent_of(&entry) {
             Ok(Some(dir)) => self.refuse_received(&dir, &name, &entry),
             // Reported where it is created.
@@ -322,8 +325,9 @@ impl WantDecider<'_> {
                 Err(failure)
             }
         };
-        if let Err(failure) = added {
-            self.registry.report_problem(dirs.path(id), failure);
+        match added {
+            Ok(()) => change.into_iter().for_each(|change| self.registry.changes.add(change)),
+            Err(failure) => self.registry.report_problem(dirs.path(id), failure),
         }
     }
 
@@ -360,7 +364,8 @@ impl WantDecider<'_> {
         add(&registry.stats.counts.bytes_total, entry.size);
         let id = entry.id;
         let name = registry.dirs.local_name(&entry);
-        let incoming = IncomingFile::new(entry, name);
+        let mut incoming = IncomingFile::new(entry, name);
+        incoming.differences = registry.changes.compare(&incoming.entry);
         match self.plan_file(&incoming) {
             Ok(plan) => self.enter(incoming, plan, answers),
             Err(failure) => {
@@ -431,12 +436,14 @@ impl WantDecider<'_> {
         let registry = &self.registry;
         let id = incoming.entry.id;
         if plan == Plan::Skip {
+            registry.changes.report_file(&incoming, ChangeAction::Update);
             registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size);
             registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::Skip));
         }
         if self.dry_run && plan == Plan::Receive {
             let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
+            registry.changes.report_file(&incoming, ChangeAction::Transfer);
             registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
             registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::WouldSend));

@@ -8,6 +8,7 @@ mod found;
 pub(crate) mod metadata;
 mod name_queue;
 mod named;
+mod receiver_reports;
 mod removal;
 mod stream_thread;
 mod virtual_files;
@@ -32,15 +33,14 @@ use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Nack, PathBytes,
-    Problem, SideSummary, Totals, Verdict, Want,
+    Aborted, Cause, Entry, EntryKind, Failure, FileDigest, FileRuns, Message, Nack, Problem,
+    SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
 use metadata::SourceMetadata;
 use name_queue::NameQueue;
+use receiver_reports::{on_changes, on_deleted};
 use removal::Removal;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -187,10 +187,8 @@ impl<'a> Sender<'a> {
                     self.on_finished(id)?;
                 }
             }
-            Message::Deleted(_) if self.rules.delete.is_none() => {
-                return Err(WireError::Unexpected("deletions that were not requested").into());
-            }
-            Message::Deleted(paths) => self.on_deleted(paths),
+            Message::Deleted(paths) => on_deleted(&self.rules, self.stats, paths)?,
+            Message::Changes(changes) => on_changes(&self.rules, self.stats, changes)?,
             Message::Failed(failed) => {
                 self.on_receiver_failure(failed.file, &failed.failure);
             }
@@ -217,18 +215,6 @@ impl<'a> Sender<'a> {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Records entries that the receiver deleted.
-    fn on_deleted(&self, paths: Vec<PathBytes>) {
-        let outcome = match self.rules.dry_run {
-            true => Outcome::WouldDelete,
-            false => Outcome::Deleted,
-        };
-        for path in paths {
-            let path = PathBuf::from(OsString::from_vec(path.0));
-            self.stats.file_completed(path, outcome, 0, None);
-        }
     }
 
     /// Applies the receiver's want of a file; returns true if the streams have new work.

@@ -5,6 +5,7 @@
 //! checked by the session guard.
 
 mod bytes;
+mod changes;
 mod deletion;
 mod earlier;
 mod entries;
@@ -28,6 +29,7 @@ use minicbor::{Decode, Encode};
 pub use super::bounds::{WHOLE_SOURCE, check_congestion, check_listed, check_name};
 pub use super::failure::{Cause, Failure};
 pub use bytes::{Bytes, PathBytes};
+pub use changes::{Change, ChangeAction, ChangedKind, Differences};
 pub use deletion::{DeleteRules, LeftOut};
 pub use earlier::{BackupRules, EarlierRules};
 pub use entries::{Entry, EntryKind, Problem, Totals};
@@ -167,6 +169,9 @@ pub enum Message {
     /// Receiver → sender: deleted entries, for people.
     #[n(36)]
     Deleted(#[n(0)] Vec<PathBytes>),
+    /// Receiver → sender, if [`Opened::itemizes`] is set: changed entries, for people.
+    #[n(37)]
+    Changes(#[n(0)] Vec<Change>),
 }
 
 impl Message {
@@ -187,6 +192,7 @@ impl Message {
             }
             Self::LeftOut(names) => deletion::check_left_out(names),
             Self::Deleted(paths) => deletion::check_deleted(paths),
+            Self::Changes(changes) => changes::check_changes(changes),
             Self::Accounts(accounts) => metadata::check_accounts(accounts),
             Self::Problem(problem) => problem.failure.check(),
             Self::Wants(wants) => wants.iter().try_for_each(Want::check),

@@ -118,7 +118,7 @@ pub struct Open {
     pub trust_journal: Option<bool>,
     /// Filter rules in order, see [`crate::filter`]; absent: none.
     ///
-    /// In a pull, and in a push that deletes.
+    /// In a pull, and in a push that deletes or keeps extended attributes.
     #[n(22)]
     pub filters: Option<Vec<Bytes>>,
     /// Pull: rules of the walk; absent: none.
@@ -139,6 +139,9 @@ pub struct Open {
     /// Pull: the server removes files that the client has; absent: none.
     #[n(28)]
     pub remove_sources: Option<bool>,
+    /// Push: the receiver reports each change, see [`super::Message::Changes`].
+    #[n(29)]
+    pub itemize: Option<bool>,
 }
 
 /// Answer to [`Open`].
@@ -158,6 +161,9 @@ pub struct Opened {
     /// Push: maximum number of outstanding files and symlinks; absent: the protocol's.
     #[n(3)]
     pub max_outstanding_files: Option<u32>,
+    /// Push: the server reports each change. In answer to [`Open::itemize`].
+    #[n(4)]
+    pub itemizes: Option<bool>,
 }
 
 /// A source operand of the command.

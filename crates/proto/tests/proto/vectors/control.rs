@@ -204,6 +204,7 @@ fn open_overrides() -> Message {
         delete: None,
         earlier: None,
         remove_sources: None,
+        itemize: None,
         walk: None,
         comparison: None,
     })

@@ -3,8 +3,9 @@
 use super::Vector;
 use super::control::{file, message, path};
 use bankfull_proto::wire::control::{
-    Account, AccountKind, Bytes, DeleteRules, Direction, Entry, EntryKind, ExtraMetadata, Fsync,
-    LeftOut, Message, MetadataRules, Open, Special, SpecialKind, Xattr,
+    Account, AccountKind, Bytes, Change, ChangeAction, ChangedKind, DeleteRules, Differences,
+    Direction, Entry, EntryKind, ExtraMetadata, Fsync, LeftOut, Message, MetadataRules, Open,
+    Special, SpecialKind, Xattr,
 };
 
 pub(super) fn vectors() -> Vec<Vector> {
@@ -30,6 +31,11 @@ pub(super) fn vectors() -> Vec<Vector> {
             left_out(),
         ),
         message("deleted", "Deleted: a file and its directory.", deleted()),
+        message(
+            "changes",
+            "Changes: time of the destination, a new file, a symlink, a hard link, a deleted file.",
+            changes(),
+        ),
         message("accounts", "Accounts: two users, one of them required, a group.", accounts()),
     ]
 }
@@ -121,4 +127,30 @@ fn left_out() -> Message {
 /// A file, and its directory after it.
 fn deleted() -> Message {
     Message::Deleted(vec![path(b"mirror/old/f"), path(b"mirror/old")])
+}
+
+/// Changes of every action.
+fn changes() -> Message {
+    let change = |name: &[u8], kind, action, differences| Change {
+        path: path(name),
+        kind,
+        action,
+        differences,
+        other: None,
+    };
+    let time = Differences::TIME;
+    let link = Differences::CONTENT.with(time, true);
+    Message::Changes(vec![
+        change(b"", ChangedKind::Dir, ChangeAction::Update, time),
+        change(b"f", ChangedKind::File, ChangeAction::Transfer, Differences::NEW),
+        Change {
+            other: Some(path(b"target")),
+            ..change(b"l", ChangedKind::Symlink, ChangeAction::Create, link)
+        },
+        Change {
+            other: Some(path(b"f")),
+            ..change(b"g", ChangedKind::File, ChangeAction::Link, Differences::NEW)
+        },
+        change(b"old", ChangedKind::File, ChangeAction::Delete, Differences::default()),
+    ])
 }
