@@ -188,7 +188,7 @@ fn transfer(
 /// Returns standard output if it is the destination.
 ///
 /// # Errors
-/// `-` as a source, and a standard output that is closed.
+/// `-` as a source, and too many open files.
 fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
     if flags.sources.iter().any(|source| source == STANDARD_STREAM) {
         let text = "standard input cannot be a source, as it has no size: write it to a file \
