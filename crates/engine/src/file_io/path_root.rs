@@ -256,7 +256,6 @@ impl PathRoot {
             sources: sources.to_vec(),
             asked: AskedRules::default(),
             metadata: MetadataTarget::default(),
-            delete: None,
             earlier,
             merge_handle: None,
             output: None,

@@ -40,8 +40,6 @@ pub(crate) struct ReceiveTarget {
     pub(crate) sources: Vec<Source>,
     pub(crate) asked: AskedRules,
     pub(crate) metadata: MetadataTarget,
-    /// Rules for deleting what the source does not have.
-    pub(crate) delete: Option<DeleteRules>,
     pub(crate) earlier: Earlier,
     /// Resolves conflicts with other sources, if several are merged.
     pub(crate) merge_handle: Option<MergeHandle>,
@@ -49,7 +47,7 @@ pub(crate) struct ReceiveTarget {
     pub(crate) output: Option<Arc<OrderedOutput>>,
 }
 
-/// Rules that the sender was asked to apply.
+/// Rules of the user, for both sides.
 #[derive(Debug, Default)]
 pub(crate) struct AskedRules {
     pub(crate) filters: FilterScope,
@@ -58,6 +56,8 @@ pub(crate) struct AskedRules {
     pub(crate) names: Vec<Arc<NameList>>,
     /// User who asks for each change.
     pub(crate) changes: Option<ChangeReader>,
+    /// Rules for deleting what the source does not have.
+    pub(crate) delete: Option<DeleteRules>,
 }
 
 /// User who asks for each change.

@@ -331,38 +331,41 @@ impl SessionManager {
                 let text = "this server is read-only: it was started with --read-only";
                 return Err(Failure::new(Cause::ReadOnly, text).into());
             }
-            Direction::Push => {
-                let path = open.paths.first().map(|path| Expansion(&self.root).home(path));
-                let path = path.transpose()?.map(|path| path.0).unwrap_or_default();
-                let options = receive_options(&open);
-                let (mut target, destinations) =
-                    self.root.open_destination(&path, &open.sources, options)?;
-                target.asked.walk =
-                    open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
-                target.metadata = metadata_target(&open, self.policy.permits)?;
-                target.asked.changes =
-                    open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
-                refuse_delete_in_root(&open, &target)?;
-                if open.delete.is_some() {
-                    let filters = target.metadata.filters.clone();
-                    (target.delete, target.asked.filters) = (open.delete, filters);
-                }
-                // With other receivers, senders take time slots.
-                let uses_credit =
-                    open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
-                let max_outstanding_files =
-                    entry_quota.as_ref().and_then(|quota| quota.announced());
-                let opened = Opened {
-                    destinations,
-                    credit: uses_credit,
-                    max_outstanding_files,
-                    itemizes: open.itemize.filter(|asked| *asked),
-                    ..Opened::default()
-                };
-                (opened, SessionTask::Receive(Box::new(target)))
-            }
+            Direction::Push => self.receive(&open, entry_quota.as_deref())?,
         };
         Ok(Negotiated { open, opened, task, entry_quota })
+    }
+
+    /// Opens the destination of a push.
+    fn receive(
+        &self,
+        open: &Open,
+        entry_quota: Option<&EntryQuota>,
+    ) -> Result<(Opened, SessionTask), Error> {
+        let path = open.paths.first().map(|path| Expansion(&self.root).home(path));
+        let path = path.transpose()?.map(|path| path.0).unwrap_or_default();
+        let options = receive_options(open);
+        let (mut target, destinations) =
+            self.root.open_destination(&path, &open.sources, options)?;
+        target.asked.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
+        target.metadata = metadata_target(open, self.policy.permits)?;
+        target.asked.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
+        refuse_delete_in_root(open, &target)?;
+        if open.delete.is_some() {
+            let filters = target.metadata.filters.clone();
+            (target.asked.delete, target.asked.filters) = (open.delete, filters);
+        }
+        // With other receivers, senders take time slots.
+        let uses_credit = open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
+        let max_outstanding_files = entry_quota.and_then(|quota| quota.announced());
+        let opened = Opened {
+            destinations,
+            credit: uses_credit,
+            max_outstanding_files,
+            itemizes: open.itemize.filter(|asked| *asked),
+            ..Opened::default()
+        };
+        Ok((opened, SessionTask::Receive(Box::new(target))))
     }
 
     /// Smaller of the two sides' timeouts, which the heartbeats must meet.

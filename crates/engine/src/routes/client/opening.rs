@@ -103,7 +103,7 @@ pub(super) fn receive_target(
     target.output.clone_from(&context.output);
     target.asked.filters = options.rules.filters.clone();
     target.asked.walk = options.rules.walk.clone();
-    target.delete = options.rules.delete;
+    target.asked.delete = options.rules.delete;
     let keep = options.rules.metadata.clone();
     // A daemon is trusted with set-id bits only if the user asks for its owners.
     let is_daemon = matches!(options.sources.first(), Some(Location::Daemon { .. }));

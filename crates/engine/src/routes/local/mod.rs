@@ -71,7 +71,7 @@ pub(crate) fn run(
     let (mut target, destinations) =
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
     if options.rules.delete.is_some() {
-        target.delete = options.rules.delete;
+        target.asked.delete = options.rules.delete;
         target.asked.filters = options.rules.filters.clone();
     }
     // The sending side changes modes and accounts.

@@ -114,7 +114,10 @@ impl<'a> Receiver<'a> {
                 comparison,
             },
             held: HeldFiles::default(),
-            source_names: target.delete.map(|rules| Mutex::new(Some((rules, SourceNames::new())))),
+            source_names: target
+                .asked
+                .delete
+                .map(|rules| Mutex::new(Some((rules, SourceNames::new())))),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
             dry_run,
         };
