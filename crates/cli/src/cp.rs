@@ -422,7 +422,6 @@ mod tests {
             assert_eq!(error.to_string(), text);
         };
         let paths = [
-            "--max-rate 1mbit",
             "--buffer 4MB",
             "--congestion reno",
             "--io mmap",

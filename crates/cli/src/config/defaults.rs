@@ -22,9 +22,8 @@ const FOR_DAEMONS: [&str; 4] = ["token-file", "fingerprint", "accept-new", "tran
 const FOR_SSH: [&str; 3] = ["ssh-command", "remote-bankfull", "deploy"];
 
 /// Keys without effect within this host.
-const FOR_PATHS: [&str; 10] = [
+const FOR_PATHS: [&str; 9] = [
     "no-encryption",
-    "max-rate",
     "buffer",
     "congestion",
     "io",

@@ -64,7 +64,7 @@ fn filters_follow_those_of_the_command_line() {
 fn idle_default_is_left_out() {
     let text = "[cp]\nmax-rate = \"80mbit\"\naccept-new = true\ndeploy = true\n\
                 max-memory = \"64MiB\"\nstreams = 3";
-    assert_eq!(plain(text, "cp a b"), ["--streams=3", "a", "b"]);
+    assert_eq!(plain(text, "cp a b"), ["--max-rate=80mbit", "--streams=3", "a", "b"]);
     let daemon = ["--max-rate=80mbit", "--accept-new", "--streams=3", "a", "bankfull://h/b"];
     assert_eq!(plain(text, "cp a bankfull://h/b"), daemon);
     let ssh = ["--max-rate=80mbit", "--deploy", "--max-memory=64MiB", "--streams=3", "h:a", "b"];

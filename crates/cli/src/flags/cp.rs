@@ -104,7 +104,8 @@ pub(crate) struct CpFlags {
 
     /// Limit the data rate, such as 100mbit or 10MB/s
     ///
-    /// The limit applies to all data streams together, tuned or not; the minimum is 100kbit.
+    /// The limit applies to all data streams together, tuned or not, and to copies within this
+    /// host; the minimum is 100kbit.
     /// Default: no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) max_rate: Option<Rate>,
@@ -217,7 +218,6 @@ impl CpFlags {
     pub(crate) fn first_for_paths(&self) -> Option<&'static str> {
         first_given(&[
             (self.no_encryption, "--no-encryption"),
-            (self.max_rate.is_some(), "--max-rate"),
             (self.buffer.is_some(), "--buffer"),
             (self.congestion.is_some(), "--congestion"),
             (self.io != IoHow::Auto, "--io"),

@@ -112,7 +112,6 @@ fn flag_without_effect_is_refused_by_name() {
         (&["--accept-new"][..], ["a", "host:b"], "bankfull://"),
         (&["-P", "22"], ["bankfull://h/a", "b"], "host:path"),
         (&["--deploy"], ["a", "b"], "host:path"),
-        (&["--max-rate", "1gbit"], ["a", "b"], "bankfull:// or host:path"),
         (&["--buffer", "4MB"], ["a", "b"], "bankfull:// or host:path"),
         (&["--congestion", "reno"], ["a", "b"], "bankfull:// or host:path"),
         (&["--max-memory", "1GiB"], ["a", "b"], "bankfull:// or host:path"),

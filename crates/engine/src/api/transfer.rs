@@ -201,8 +201,8 @@ impl Transfer {
     /// Limits the data rate of all data streams together, with or without tuning. The control
     /// connection does not count. Default: no limit.
     ///
-    /// A rate below [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT) and a copy within a host are refused
-    /// as [`ErrorKind::Usage`].
+    /// Within a host it limits all that is copied; a reflink copies nothing. A rate below
+    /// [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT) is refused as [`ErrorKind::Usage`].
     #[must_use]
     pub fn max_rate(mut self, rate: Rate) -> Self {
         self.options.overrides.rate_max = Some(rate);
@@ -495,9 +495,9 @@ impl Transfer {
         }
         if first.is_none()
             && self.options.destination.is_local()
-            && !self.options.overrides.is_empty()
+            && !self.options.overrides.fits_local_copy()
         {
-            let text = "a copy within a host has no rate limit, buffer, congestion control, I/O \
+            let text = "a copy within a host has no buffer, congestion control, I/O \
                         method, block size or direct I/O to set: leave them out";
             return usage(text);
         }
@@ -561,9 +561,7 @@ mod tests {
     fn local_copy_with_network_options_is_refused() {
         let local_path = || Location::Local("/nonexistent".into());
         let local = Transfer::new(vec![local_path()], local_path());
-        let rate = Rate::from_bits_per_sec(1e9);
         for set in [
-            local.clone().max_rate(rate),
             local.clone().buffer(Bytes::mib(4)),
             local.clone().congestion("reno"),
             local.clone().io_method(IoMethod::Mmap),

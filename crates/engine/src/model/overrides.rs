@@ -201,6 +201,11 @@ impl Overrides {
         })
     }
 
+    /// True if nothing but the rate is set.
+    pub(crate) fn fits_local_copy(&self) -> bool {
+        Self { rate_max: None, ..self.clone() }.is_empty()
+    }
+
     /// Returns the throttle of the sending side, if the rate is limited.
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
         self.rate_max.map(|rate| Arc::new(Throttle::new(rate)))

@@ -74,7 +74,7 @@ impl Session {
     pub(crate) fn user_limits(&self) -> UserLimits {
         let min_rtt = self.streams.min_rtt();
         let window = self.overrides.window.zip(min_rtt).map(|(window, rtt)| window.per(rtt));
-        UserLimits { rate_max: self.overrides.rate_max, window }
+        UserLimits { rate_max: self.overrides.rate_max, window, is_local: false }
     }
 
     /// Stops the session with an error; the first one is kept.

@@ -24,6 +24,8 @@ pub(crate) struct UserLimits {
     pub(crate) rate_max: Option<Rate>,
     /// From the window that is set.
     pub(crate) window: Option<Rate>,
+    /// True for a copy within a host, which has no network.
+    pub(crate) is_local: bool,
 }
 
 /// Final reports of both sides.
@@ -186,11 +188,16 @@ impl<'a> SessionStats<'a> {
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }
-        let goodput = Bytes(read(&self.counts.wire_bytes)).per(ran).bits_per_sec() as f64;
+        let carried = match user_limits.is_local {
+            true => &self.counts.bytes_moved,
+            false => &self.counts.wire_bytes,
+        };
+        let goodput = Bytes(read(carried)).per(ran).bits_per_sec() as f64;
         let is_reached = |max: Option<Rate>| {
             max.is_some_and(|max| goodput >= max.bits_per_sec() as f64 * MIN_LIMITED_SHARE)
         };
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
+            _ if user_limits.is_local && is_reached(user_limits.rate_max) => Limit::RateMax,
             Limit::Network if is_reached(user_limits.rate_max) => Limit::RateMax,
             Limit::Network if is_reached(user_limits.window) => Limit::Buffer,
             limit => limit,
@@ -251,11 +258,22 @@ mod tests {
         let limit = |rate_max: Option<u64>, window: Option<u64>| {
             let [rate_max, window] =
                 [rate_max, window].map(|rate| rate.map(Rate::from_bytes_per_sec));
-            stats.limit(&ends, &UserLimits { rate_max, window }, Duration::from_secs(1))
+            let limits = UserLimits { rate_max, window, is_local: false };
+            stats.limit(&ends, &limits, Duration::from_secs(1))
         };
         assert_eq!(limit(None, None), Limit::Network);
         assert_eq!(limit(Some(1_100_000), None), Limit::RateMax);
         assert_eq!(limit(None, Some(1_100_000)), Limit::Buffer);
         assert_eq!(limit(Some(9_000_000), Some(9_000_000)), Limit::Network);
+        // Within a host, whatever the threads did while they waited.
+        let write = StageTimes { write: Duration::from_secs(1), ..StageTimes::default() };
+        let report = SideSummary::new(&write, 0, 0);
+        let ends = SideSummaries { sender: report, receiver: report };
+        let local = |rate: u64| {
+            let rate_max = Some(Rate::from_bytes_per_sec(rate));
+            let limits = UserLimits { rate_max, window: None, is_local: true };
+            stats.limit(&ends, &limits, Duration::from_secs(1))
+        };
+        assert_eq!((local(1_100_000), local(9_000_000)), (Limit::RateMax, Limit::DestinationWrite));
     }
 }

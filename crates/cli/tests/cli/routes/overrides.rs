@@ -3,7 +3,7 @@
 
 use super::super::harness::{
     Daemon, Done, FakeServer, Rng, Running, Scratch, SshServer, assert_same, cp, fill,
-    is_over_path, run, run_there, wait_until,
+    is_over_path, run, run_there, wait_until, write_file,
 };
 use super::{UNREACHABLE, cp_through_firewall, firewalled};
 use std::fs;
@@ -46,6 +46,25 @@ fn max_rate_limits_copies_with_a_daemon() {
         capped(daemon.cp().args(flags).arg(daemon.url("pushed")).arg(to.join("pulled")));
         assert_same(&from.join("file"), &to.join("pulled"));
     }
+}
+
+#[test]
+fn max_rate_limits_copies_within_a_host() {
+    let here = Scratch::new();
+    let source = here.join("s");
+    fs::create_dir(&source).unwrap();
+    // No file system shares these: they are read and written.
+    for number in 0..50 {
+        write_file(&source.join(number.to_string()), vec![b'x'; 20_000]);
+    }
+    let started = Instant::now();
+    let mut command = cp();
+    command.args(["--max-rate", "8mbit"]).arg(&source).arg(here.join("d"));
+    let done = run(&mut command).expect(0);
+    // 1 MB at 1 MB/s, less what the limiter lets pass at first.
+    assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
+    let last = done.events().pop().unwrap();
+    assert_eq!((&last["files"], &last["limited_by"]), (&50.into(), &"max-rate".into()));
 }
 
 #[test]

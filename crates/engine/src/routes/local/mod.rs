@@ -88,7 +88,8 @@ pub(crate) fn run(
     let at = started.elapsed();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false, at });
     // Reflinked and kernel-copied data is not written by this process.
-    let overrides = Overrides { direct: DirectIo::Off, ..Overrides::default() };
+    let rate_max = options.overrides.rate_max;
+    let overrides = Overrides { rate_max, direct: DirectIo::Off, ..Overrides::default() };
     let session = Arc::new(Session::new(overrides, 0));
     let stats = SessionStats::new(events, started);
     let runner = local_runner(&session, &stats, cancel, options);
@@ -98,7 +99,7 @@ pub(crate) fn run(
     let found = target.base.as_ref().and_then(|base| base.stat_self().ok());
     rules.destination = found.map(|found| (found.dev, found.ino));
     let copy = LocalCopy { runner: &runner, session: &session, threads, rules: &rules };
-    let user_limits = UserLimits::default();
+    let user_limits = UserLimits { rate_max, is_local: true, ..UserLimits::default() };
     copy.run(&items, target, near, far)
         .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
 }

@@ -1,6 +1,7 @@
 //! Threads of a local copy: each takes the sender's work, copies the data, and enters it in the
 //! receiver's ledger.
 
+use crate::model::throttle::Throttle;
 use crate::stats::thread_meter::ThreadMeter;
 use crate::transfer::receiver::incoming::IncomingFile;
 use crate::transfer::receiver::store::FileStore;
@@ -13,6 +14,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes copied at a time if the kernel cannot copy by itself.
@@ -22,13 +24,16 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub(crate) struct Mover<'m, 'a> {
     sender: &'m Sender<'a>,
     store: &'m FileStore<'a>,
+    /// Rate that the threads share, if it is limited.
+    throttle: Option<Arc<Throttle>>,
     /// Set after a reflink failed: these file systems do not support it.
     is_reflink_unsupported: AtomicBool,
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
     pub(crate) fn new(sender: &'m Sender<'a>, store: &'m FileStore<'a>) -> Self {
-        Self { sender, store, is_reflink_unsupported: AtomicBool::new(false) }
+        let throttle = store.registry.session.throttle();
+        Self { sender, store, throttle, is_reflink_unsupported: AtomicBool::new(false) }
     }
 
     /// Runs a thread until all files are completed.
@@ -57,6 +62,11 @@ impl<'m, 'a> Mover<'m, 'a> {
     fn move_small(&self, id: u64, buffer: &mut [u8], meter: &mut ThreadMeter) {
         let Some(file) = self.sender.files.find(id) else { return };
         let len = file.entry.size.min(MAX_PACKED_FILE_BYTES) as usize;
+        let mut waiting = len as u64;
+        while waiting > 0 {
+            let Ok(granted) = self.wait_for_turn(waiting) else { return };
+            waiting -= granted;
+        }
         let read = self.sender.files.read_whole(&file, &mut buffer[..len]);
         meter.mark(Stage::Read);
         match read {
@@ -64,6 +74,16 @@ impl<'m, 'a> Mover<'m, 'a> {
             Err(error) => self.sender.on_source_error(id, error),
         }
         meter.mark(Stage::Write);
+    }
+
+    /// Waits until some of the bytes may be copied; returns how many.
+    ///
+    /// # Errors
+    /// The session has ended.
+    fn wait_for_turn(&self, wanted: u64) -> io::Result<u64> {
+        let Some(throttle) = &self.throttle else { return Ok(wanted) };
+        let granted = wanted.min(throttle.max_burst_bytes() as u64);
+        throttle.wait(granted as usize).map(|()| granted)
     }
 
     fn move_block(&self, id: u64, index: u64, buffer: &mut [u8]) {
@@ -157,11 +177,15 @@ impl<'m, 'a> Mover<'m, 'a> {
     ) -> Result<io::Result<()>, SourceError> {
         let mut at = extent.start;
         while at < extent.end {
-            match bankfull_sys::copy_range(source, at, part, at, extent.end - at) {
+            let len = match self.wait_for_turn(extent.end - at) {
+                Ok(len) => len,
+                Err(e) => return Ok(Err(e)),
+            };
+            match bankfull_sys::copy_range(source, at, part, at, len) {
                 Ok(Some(0)) => return Err(SourceError::Changed),
                 Ok(Some(n)) => at += n,
                 Ok(None) => {
-                    let chunk = (extent.end - at).min(buffer.len() as u64) as usize;
+                    let chunk = len.min(buffer.len() as u64) as usize;
                     let n = source
                         .read_at(&mut buffer[..chunk], at)
                         .map_err(|e| self.sender.files.failed(file, &e))?;
