@@ -21,7 +21,9 @@ pub(super) const EXAMPLES: &[Example] = &[
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct LsFlags {
     /// File or directory to list
-    #[arg(value_name = "PLACE")]
+    ///
+    /// Default: the working directory.
+    #[arg(value_name = "PLACE", default_value = ".", hide_default_value = true)]
     pub(crate) place: OsString,
 
     /// Show kind, mode, owner, group, size in bytes and modification time

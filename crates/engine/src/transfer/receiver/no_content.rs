@@ -2,7 +2,7 @@
 
 use super::links::LinkOutcome;
 use super::want::WantDecider;
-use super::want_message::make_want;
+use super::want_message::{make_omission, make_want};
 use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::stats::counters::add;
@@ -111,7 +111,7 @@ impl WantDecider<'_> {
             Ok(Some(true)) => made.push(entry.id),
             Ok(Some(false)) => wants.push(make_want(entry.id, Verdict::Skip)),
             Ok(None) => {
-                wants.push(make_want(entry.id, Verdict::Skip));
+                wants.push(make_omission(entry.id));
                 return registry.link_left_out(entry);
             }
             Err(failure) => return self.refuse(entry, shown(), failure, wants),

@@ -281,7 +281,14 @@ impl<'a> Sender<'a> {
                 self.remove_later(file, &path);
                 self.stats.file_skipped(path, file.entry.size);
             }
-            (Verdict::Skip, _) => self.remove_later(file, &path),
+            (Verdict::Skip, Some(_)) => {
+                let counts = &self.stats.counts;
+                if file.entry.kind == EntryKind::Special {
+                    counts.special_files.fetch_sub(1, Ordering::Relaxed);
+                    add(&counts.special_files_skipped, 1);
+                }
+            }
+            (Verdict::Skip, None) => self.remove_later(file, &path),
             (Verdict::WouldSend, _) => {
                 self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             }
