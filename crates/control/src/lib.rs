@@ -5,7 +5,8 @@
 //! at the start ([`initial_streams`]) and during a transfer ([`streams`]); division of a rate among
 //! streams ([`StreamShares`]) and pacing ([`pacing`]); the controller of window and pacing rate
 //! ([`sobas`]); model-based congestion control and CUBIC ([`congestion`]); incast control
-//! ([`ictcp`]); and receive-buffer sizing ([`rrda`]).
+//! ([`ictcp`]); receive-buffer sizing ([`rrda`]); and rate limits by the time of day
+//! ([`Schedule`]).
 //!
 //! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its
 //! `clippy.toml` forbid the rest.
@@ -17,6 +18,7 @@ mod loss;
 mod meter;
 pub mod pacing;
 pub mod rrda;
+mod schedule;
 mod shares;
 pub mod sobas;
 pub mod streams;
@@ -25,6 +27,7 @@ mod units;
 pub use bottleneck::{Bottleneck, LimitSamples, bottleneck};
 pub use loss::LossSample;
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
+pub use schedule::Schedule;
 pub use shares::StreamShares;
 pub use streams::initial_streams;
 pub use units::{Bytes, Rate, UnitError};
