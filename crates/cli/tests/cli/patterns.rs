@@ -63,6 +63,10 @@ fn patterns_are_matched_at_the_source() {
         none.expect(3).says(&["*.none: no name matches this pattern"]);
         assert!(!here.join("out").exists());
     }
+    // A stream takes one of them.
+    let to_stream = |pattern: &str| run(daemon.cp().arg(daemon.url(pattern)).arg("-"));
+    to_stream("t/*.txt").expect(1).says(&["3 files match, and the destination - takes one"]);
+    assert_eq!(to_stream("t/d*").expect(0).out, "d.log");
     // A shell has expanded local operands.
     assert_eq!(run(cp().arg(here.join("t/*.log")).arg(here.join("out"))).code, Some(3));
     let listed = run(daemon.ls().arg(daemon.url("t/run-*"))).expect(0);

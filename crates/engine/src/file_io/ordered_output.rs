@@ -208,6 +208,13 @@ fn cannot_write(error: &io::Error) -> Error {
 
 /// Refuses sources that are no single file.
 pub(crate) fn check_is_file(sources: &[Source]) -> Result<(), Error> {
+    if sources.len() > 1 {
+        let text = format!(
+            "{} files match, and the destination - takes one: name a file, or copy to a directory",
+            sources.len()
+        );
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     if sources.iter().any(|source| source.is_dir || source.contents) {
         let text = "the source is a directory, and the destination - takes one file: name a file, \
                     or copy to a directory";
