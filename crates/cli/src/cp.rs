@@ -12,10 +12,12 @@ use bankfull::{
     Cancel, DaemonOptions, Error, ErrorKind, EventSink, Filters, Location, SshOptions, Summary,
     Transfer,
 };
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
-/// Operand for standard output.
+/// Operand for standard input and output.
 const STANDARD_STREAM: &str = "-";
 
 /// Copies the files that the flags name.
@@ -62,10 +64,14 @@ pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
 fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     let cancel = cancel_on_signals(reporter)?;
     let environment = Environment::read();
-    let output = standard_output(flags)?;
+    let (input, output) = (standard_input(flags)?, standard_output(flags)?);
     let (transfer, warning) = transfer(flags, &environment)?;
     let transfer = match output {
         Some(output) => transfer.output(output, environment.spool()),
+        None => transfer,
+    };
+    let transfer = match input {
+        Some(input) => transfer.input(input)?,
         None => transfer,
     };
     log::start(&flags.show, &environment, log::Role::Client)?;
@@ -185,16 +191,43 @@ fn transfer(
     Ok((transfer, warning))
 }
 
+/// Returns standard input, or a pipe of the shell, if it is the one source.
+///
+/// # Errors
+/// `-` among other sources, and too many open files.
+fn standard_input(flags: &CpFlags) -> Result<Option<File>, Error> {
+    match flags.sources.as_slice() {
+        [only] if only == STANDARD_STREAM => {
+            let input = std::io::stdin().as_fd().try_clone_to_owned();
+            let failed = |e| Error::local("cannot use standard input", &e);
+            input.map(|input| Some(File::from(input))).map_err(failed)
+        }
+        [only] if is_pipe_of_process(Path::new(only)) => {
+            let failed = |e| Error::local(format!("cannot read {}", only.display()), &e);
+            File::open(only).map(Some).map_err(failed)
+        }
+        all if all.iter().any(|source| source == STANDARD_STREAM) => {
+            let text = "standard input must be the only source: copy it alone, or write ./- for a \
+                        file of that name";
+            Err(Error::new(ErrorKind::Usage, text))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// True for the path of standard input, or of an open pipe as `<(command)` has.
+fn is_pipe_of_process(path: &Path) -> bool {
+    let places = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
+    let is_own = places.iter().any(|place| path.starts_with(place));
+    let is_input = |found: &Metadata| path == Path::new(places[0]) && !found.is_dir();
+    is_own && path.metadata().is_ok_and(|found| found.file_type().is_fifo() || is_input(&found))
+}
+
 /// Returns standard output if it is the destination.
 ///
 /// # Errors
-/// `-` as a source, and too many open files.
+/// Too many open files.
 fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
-    if flags.sources.iter().any(|source| source == STANDARD_STREAM) {
-        let text = "standard input cannot be a source, as it has no size: write it to a file \
-                    first, or write ./- for a file of that name";
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
     if flags.destination != STANDARD_STREAM {
         return Ok(None);
     }

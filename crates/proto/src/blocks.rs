@@ -213,7 +213,11 @@ impl BlockSet {
         Ok(fresh)
     }
 
-    fn insert_range(&mut self, range: Range<u64>) {
+    /// Inserts a range of blocks that lies within the set's bounds.
+    pub(crate) fn insert_range(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
         let (mut first, mut end) = (range.start, range.end);
         // Merge all runs that overlap or touch. The last of them starts at `end` at most.
         while let Some((&start, &stop)) = self.runs.range(..=end).next_back() {

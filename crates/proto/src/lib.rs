@@ -22,6 +22,7 @@ pub mod journal;
 pub mod limits;
 pub mod names;
 mod open_dirs;
+mod outgoing;
 pub mod part;
 pub mod plan;
 pub mod receive;

@@ -155,7 +155,7 @@ pub enum Destination {
 ///
 /// A directory goes inside the destination under its own name; with a trailing slash, only its
 /// contents do. A file takes the name of the destination unless that is a directory, or is written
-/// as one with a trailing slash (`as_dir`).
+/// as one with a trailing slash (`as_dir`). An open-ended source has no name to go inside.
 ///
 /// # Errors
 /// A [`Failure`] of cause `Usage`, `NotADirectory` or `IsADirectory`.
@@ -165,6 +165,11 @@ pub fn resolve_destination(
     as_dir: bool,
 ) -> Result<Destination, Failure> {
     check_operands(sources)?;
+    let is_dir = target == DestinationKind::Dir || as_dir;
+    if is_dir && sources.iter().any(Source::is_open_ended) {
+        let text = "the source has no name of its own: name a file in this directory";
+        return Err(Failure::new(Cause::IsADirectory, text));
+    }
     let one_file = matches!(sources, [only] if !only.is_dir);
     match target {
         DestinationKind::Dir => Ok(Destination::Directory),
@@ -312,7 +317,7 @@ mod tests {
     }
 
     fn source(name: &str, is_dir: bool, contents: bool) -> Source {
-        Source { name: name.into(), is_dir, contents }
+        Source { name: name.into(), is_dir, contents, open_ended: None }
     }
 
     #[test]
@@ -341,6 +346,22 @@ mod tests {
         }
         let file = [source("f", false, false)];
         assert!(resolve_destination(&file, DestinationKind::Other, true).is_err());
+    }
+
+    #[test]
+    fn destination_of_an_open_ended_source_is_a_file() {
+        let input = [Source { open_ended: Some(true), ..source("-", false, false) }];
+        for (target, as_dir) in [
+            (DestinationKind::Dir, false),
+            (DestinationKind::Dir, true),
+            (DestinationKind::Missing, true),
+        ] {
+            let failure = resolve_destination(&input, target, as_dir).unwrap_err();
+            assert_eq!(failure.cause(), Cause::IsADirectory);
+        }
+        for target in [DestinationKind::Missing, DestinationKind::Other] {
+            assert_eq!(resolve_destination(&input, target, false), Ok(Destination::File));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::blocks::{BlockSet, Layout, Run};
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
-use crate::wire::control::FileRuns;
+use crate::wire::control::{FileEnd, FileRuns};
 use std::collections::{HashMap, HashSet};
 
 /// Handling of an arriving block or packed file.
@@ -53,6 +53,15 @@ struct Blocks {
     was_damaged: bool,
     /// The file is complete; later messages about it are ignored.
     is_closing: bool,
+    /// End of a file that was announced without its size; `None` for any other file.
+    end: Option<End>,
+}
+
+/// End of a file that was announced without its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Unknown,
+    Known,
 }
 
 impl Blocks {
@@ -115,6 +124,15 @@ impl ReceiveLedger {
     /// Each of them is pending until [`on_block_checked`](Self::on_block_checked) or
     /// [`on_check_failed`](Self::on_check_failed).
     pub fn expect_blocks(&mut self, id: u64, layout: Layout, left: &BlockSet) {
+        self.expect(id, layout, left, None);
+    }
+
+    /// Adds a wanted file of blocks whose number is not known yet.
+    pub fn expect_open_ended(&mut self, id: u64, layout: Layout) {
+        self.expect(id, layout, &BlockSet::new(layout.count()), Some(End::Unknown));
+    }
+
+    fn expect(&mut self, id: u64, layout: Layout, left: &BlockSet, end: Option<End>) {
         let blocks = Blocks {
             layout,
             verified: BlockSet::new(layout.count()),
@@ -124,6 +142,7 @@ impl ReceiveLedger {
             early_digest: None,
             was_damaged: false,
             is_closing: false,
+            end,
         };
         self.outstanding.insert(id, File::Blocks(Box::new(blocks)));
     }
@@ -205,7 +224,10 @@ impl ReceiveLedger {
         let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&id) else { return false };
         blocks.claimed.remove(&index);
         blocks.verified.insert(index);
-        blocks.hashes.insert(index, hash);
+        // The hash of an open-ended file cannot be merged: its last block is padded.
+        if blocks.end.is_none() {
+            blocks.hashes.insert(index, hash);
+        }
         true
     }
 
@@ -271,6 +293,36 @@ impl ReceiveLedger {
             }
         }
         Ok(fresh)
+    }
+
+    /// Records the size of an open-ended file. False if the file was given up.
+    ///
+    /// # Errors
+    /// [`WireError::BadFileId`], [`WireError::BadLayout`] for a size above the announced one,
+    /// [`WireError::Unexpected`] for any other file, a second end, or blocks beyond it.
+    pub fn on_file_end(&mut self, end: FileEnd) -> Result<bool, WireError> {
+        if self.given_up.contains(end.file) {
+            return Ok(false);
+        }
+        let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&end.file) else {
+            return Err(WireError::BadFileId(end.file));
+        };
+        if blocks.end != Some(End::Unknown) {
+            return Err(WireError::Unexpected("the end of a file whose size is known"));
+        }
+        let (layout, block_bytes) = (blocks.layout, blocks.layout.block_bytes());
+        if end.size > layout.size() {
+            return Err(WireError::BadLayout { size: end.size, block_bytes });
+        }
+        let rest = end.size.div_ceil(u64::from(block_bytes))..layout.count();
+        let is_beyond = |index: &u64| rest.contains(index);
+        let last = blocks.verified.runs().last().map(|run| run.first + run.count - 1);
+        if last.iter().chain(&blocks.claimed).any(is_beyond) {
+            return Err(WireError::Unexpected("the end of a file before blocks that arrived"));
+        }
+        blocks.end = Some(End::Known);
+        blocks.verified.insert_range(rest);
+        Ok(true)
     }
 
     /// Applies a file digest, for which all blocks must have arrived.

@@ -35,6 +35,7 @@ pub fn allows_entry(rules: &WalkRules, entry: &Entry, depth: usize, dirs_above: 
     let is_deep = rules.max_depth.is_some_and(|max| depth > max as usize);
     let is_selected = match entry.kind {
         EntryKind::Dir | EntryKind::HardLink | EntryKind::Special => true,
+        EntryKind::File if entry.is_open_ended() => true,
         EntryKind::File => selects_file(rules, entry.size, (entry.mtime_secs, entry.mtime_nanos)),
         EntryKind::Symlink => {
             let is_unsafe = rules.safe_links && is_unsafe_link(&entry.target, dirs_above);

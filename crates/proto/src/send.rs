@@ -5,15 +5,16 @@
 //! acknowledged; an early one when all are read. The engine calls [`SendLedger::next_work`] and
 //! reports events.
 
-use crate::blocks::{BlockSet, Layout};
+use crate::blocks::Layout;
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
 use crate::limits::{MAX_PACK_FILES, PACK_TARGET_BYTES};
 use crate::open_dirs::OpenDirs;
-use crate::wire::control::{Entry, EntryKind, FileRuns, Verdict, Want};
+use crate::wire::control::{Entry, EntryKind, FileEnd, FileRuns, Verdict, Want};
 use crate::wire::data::PACK_RECORD_BYTES;
 use std::collections::{HashMap, VecDeque};
 
+use crate::outgoing::{Blocks, Body, End, File, State};
 pub use crate::work::{NextStep, Work};
 
 /// Number of verification failures of a block after which its file is given up. (chosen: three in a
@@ -28,61 +29,6 @@ const PACK_SHARE_DIVISOR: usize = 16;
 /// Minimum number of files in a pack while more files wait. (chosen: 32 KiB in files of 4 KiB,
 /// twice the initial TCP window)
 const MIN_PACK_FILES: usize = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Announced,
-    Comparing,
-    Sending,
-    Acknowledged,
-}
-
-#[derive(Debug)]
-struct File {
-    /// Number of its directory.
-    parent: u64,
-    state: State,
-    body: Body,
-    /// Verification failures of each block.
-    nacks: HashMap<u64, u32>,
-    /// True if the receiver accepts an early file digest.
-    accepts_early_digest: bool,
-    early_digest_sent: bool,
-    /// Entries that it counts as, beyond one.
-    weight: usize,
-}
-
-impl File {
-    /// True if an early file digest was sent and is valid.
-    fn has_early_digest(&self) -> bool {
-        self.early_digest_sent && self.nacks.is_empty()
-    }
-}
-
-#[derive(Debug)]
-enum Body {
-    /// No content: a symlink, a hard link or a special file.
-    None,
-    Packed {
-        size: u64,
-    },
-    Blocks(Box<Blocks>),
-}
-
-#[derive(Debug)]
-struct Blocks {
-    layout: Layout,
-    at_receiver: BlockSet,
-    /// Assigned to a stream, or at the receiver.
-    assigned: BlockSet,
-    /// Lower bound of the unassigned blocks, which keeps assignment linear.
-    cursor: u64,
-    hashes: HashMap<u64, BlockHash>,
-    /// Read by this side, or at the receiver before this session.
-    read: BlockSet,
-    /// Left by an earlier session: the receiver checks each, and answers it with an Ack or a Nack.
-    unconfirmed: BlockSet,
-}
 
 /// Ledger of the sender.
 #[derive(Debug, Default)]
@@ -117,27 +63,10 @@ impl SendLedger {
             (EntryKind::File, 0) => Body::Packed { size: entry.size },
             (EntryKind::File, block_bytes) => {
                 let layout = Layout::new(entry.size, block_bytes)?;
-                let empty = BlockSet::new(layout.count());
-                Body::Blocks(Box::new(Blocks {
-                    layout,
-                    at_receiver: empty.clone(),
-                    assigned: empty.clone(),
-                    unconfirmed: empty.clone(),
-                    read: empty,
-                    cursor: 0,
-                    hashes: HashMap::new(),
-                }))
+                Body::Blocks(Box::new(Blocks::new(layout, entry.is_open_ended())))
             }
         };
-        let file = File {
-            parent: entry.parent,
-            state: State::Announced,
-            body,
-            nacks: HashMap::new(),
-            accepts_early_digest: false,
-            early_digest_sent: false,
-            weight: entry.extra_weight(),
-        };
+        let file = File::new(entry, body);
         self.extra_weight += file.weight;
         self.files.insert(entry.id, file);
         self.dirs.add_entry(entry.parent);
@@ -371,7 +300,9 @@ impl SendLedger {
         let Some(File { body: Body::Blocks(blocks), .. }) = self.files.get(&file) else {
             return None;
         };
-        if blocks.layout.count().saturating_sub(blocks.cursor) < min_left.max(1) {
+        let left = blocks.layout.count().saturating_sub(blocks.cursor);
+        // The next block of an open-ended file may be the last one for a while.
+        if left < min_left.max(1) || blocks.end.is_some() {
             return None;
         }
         match self.next_block(stream)? {
@@ -413,7 +344,10 @@ impl SendLedger {
     pub fn on_block_sent(&mut self, file: u64, index: u64, hash: BlockHash) -> NextStep {
         let Some(file) = self.files.get_mut(&file) else { return NextStep::Nothing };
         let Body::Blocks(blocks) = &mut file.body else { return NextStep::Nothing };
-        blocks.hashes.insert(index, hash);
+        // The hash of an open-ended file cannot be merged: its last block is padded.
+        if blocks.end.is_none() {
+            blocks.hashes.insert(index, hash);
+        }
         let is_last = blocks.read.insert(index) && blocks.read.is_full();
         if is_last && file.accepts_early_digest {
             NextStep::SendEarlyDigest
@@ -438,6 +372,24 @@ impl SendLedger {
             Body::Blocks(blocks) => file.accepts_early_digest && blocks.read.contains(index),
             _ => false,
         })
+    }
+
+    /// Lets the streams send a block of an open-ended file.
+    pub fn on_block_available(&mut self, file: u64, index: u64) {
+        self.requeue(file, index);
+    }
+
+    /// Records the size of an open-ended file, whose blocks are all available.
+    pub fn on_file_end(&mut self, file: u64, size: u64) {
+        if let Ok(Blocks { end: end @ Some(End::Unknown), .. }) = self.blocks_mut(file) {
+            *end = Some(End::Known(size));
+        }
+    }
+
+    /// Returns the end of an open-ended file once it is wanted, and the next step. Only once.
+    pub fn take_file_end(&mut self, file: u64) -> Option<(FileEnd, NextStep)> {
+        let (size, next) = self.files.get_mut(&file)?.take_end()?;
+        Some((FileEnd { file, size }, next))
     }
 
     /// Records the result of a comparison: equal completes the file, else it is queued.

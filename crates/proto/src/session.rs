@@ -176,6 +176,7 @@ impl Guard {
             Message::EarlyFileDigest(_)
             | Message::Problem(_)
             | Message::Holes(_)
+            | Message::FileEnd(_)
             | Message::Accounts(_)
             | Message::LeftOut(_)
             | Message::StreamLost(_) => Ok(()),

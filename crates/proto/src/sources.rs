@@ -36,6 +36,9 @@ pub fn split_path(path: &[u8]) -> SplitPath<'_> {
 /// # Errors
 /// [`WireError::Unrequested`] names the source, or the number of sources.
 pub fn check_sources(paths: &[PathBytes], sources: &[Source]) -> Result<(), WireError> {
+    if sources.iter().any(Source::is_open_ended) {
+        return Err(WireError::Unrequested("a source of unknown size".to_owned()));
+    }
     if paths.iter().any(|path| has_pattern(&path.0)) {
         return check_matches(paths, sources);
     }
@@ -89,7 +92,9 @@ fn check_matches(paths: &[PathBytes], sources: &[Source]) -> Result<(), WireErro
 /// [`WireError::Unrequested`] states the number of sources.
 pub fn check_contents(sources: &[Source]) -> Result<(), WireError> {
     match sources {
-        [Source { name, is_dir: true, contents: true }] if name.is_empty() => Ok(()),
+        [Source { name, is_dir: true, contents: true, open_ended: None }] if name.is_empty() => {
+            Ok(())
+        }
         _ => {
             let text = format!("{} sources in answer to names beneath one", sources.len());
             Err(WireError::Unrequested(text))
@@ -99,14 +104,16 @@ pub fn check_contents(sources: &[Source]) -> Result<(), WireError> {
 
 /// Checks an announced entry: at the top of the destination, it must be that of a source.
 ///
-/// A source that changes while it is read is announced again.
+/// A source that changes while it is read is announced again. Only such a source has an open end.
 ///
 /// # Errors
 /// [`WireError::Unrequested`] names the entry.
 pub fn check_root_entry(entry: &Entry, sources: &[Source]) -> Result<(), WireError> {
     let is_dir = entry.kind == EntryKind::Dir;
     let is_entry_of = |source: &Source| source.name == entry.name && source.is_dir == is_dir;
-    match entry.parent == 0 && !sources.iter().any(is_entry_of) {
+    let is_known = entry.parent != 0 || sources.iter().any(is_entry_of);
+    let may_be_open = sources.iter().any(Source::is_open_ended);
+    match !is_known || (entry.is_open_ended() && !may_be_open) {
         true => Err(WireError::Unrequested(format!("the entry {:?}", printable(&entry.name)))),
         false => Ok(()),
     }
@@ -139,11 +146,11 @@ mod tests {
     }
 
     fn named(name: &str, is_dir: bool) -> Source {
-        Source { name: name.into(), is_dir, contents: false }
+        Source { name: name.into(), is_dir, contents: false, open_ended: None }
     }
 
     fn contents() -> Source {
-        Source { name: Vec::new(), is_dir: true, contents: true }
+        Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }
     }
 
     fn check(paths: &[&str], sources: &[Source]) -> Result<(), WireError> {
@@ -189,7 +196,8 @@ mod tests {
             ("[abc]?", any::<bool>(), any::<bool>()).prop_map(|(name, is_dir, contents)| Source {
                 name: name.into(),
                 is_dir,
-                contents
+                contents,
+                open_ended: None,
             }),
         ]
     }
@@ -209,7 +217,7 @@ mod tests {
     fn answer(path: &str, is_dir: bool) -> Source {
         match split_path(path.as_bytes()) {
             SplitPath { name: Some(name), must_be_dir: false, .. } => {
-                Source { name: name.to_vec(), is_dir, contents: false }
+                Source { name: name.to_vec(), is_dir, contents: false, open_ended: None }
             }
             _ => contents(),
         }

@@ -56,7 +56,7 @@ pub(crate) fn receive(scratch: &Path, input: &[u8]) {
     let open = Open {
         direction: Direction::Push,
         paths: vec![PathBytes(target.as_os_str().as_bytes().to_vec())],
-        sources: vec![Source { name: Vec::new(), is_dir: true, contents: true }],
+        sources: vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }],
         ..request()
     };
     run(open, input, |message| {

@@ -32,6 +32,7 @@ pub(super) const EXAMPLES: &[Example] = &[
         "Send a file to a daemon, and remember its fingerprint.",
     ),
     ("bankfull cp host:backup.tar - | tar x", "Unpack an archive as it arrives."),
+    ("pg_dump db | bankfull cp - host:db.sql", "Send what a program writes."),
     ("bankfull cp --dry-run --checksum /src/ host:/dst", "List the files whose content differs."),
 ];
 
@@ -39,14 +40,15 @@ pub(super) const EXAMPLES: &[Example] = &[
 ///
 /// An operand is a path on this host, `[user@]host:path` over your own ssh, or
 /// `bankfull://host[:port]/path` at a daemon. Write a local name with a colon as `./a:b`. The
-/// destination `-` is standard output, for a single file. With several sources, DST is a directory.
+/// source `-` is standard input, and the destination `-` standard output, for a single file. With
+/// several sources, DST is a directory.
 /// Directories are copied with their contents; modes, times and symlinks are kept. Files that the
 /// destination already has are skipped, and every block is verified. An interrupted copy continues
 /// when the same command is run again.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct CpFlags {
-    /// Files and directories to copy
+    /// Files and directories to copy, or - for standard input
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<OsString>,
 

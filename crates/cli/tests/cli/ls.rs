@@ -99,7 +99,8 @@ fn entries_of_unknown_directories_end_the_listing() {
         peer.send(&welcome(1));
         let Some(Message::Open(open)) = peer.receive() else { return };
         assert!(open.dry_run);
-        let sources = vec![Source { name: Vec::new(), is_dir: true, contents: true }];
+        let sources =
+            vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }];
         peer.send(&Message::Opened(Opened { sources, ..Opened::default() }));
         let orphan = Entry { id: 9, parent: 7, name: b"x".to_vec(), ..base() };
         peer.send(&Message::Entries(vec![base(), orphan]));

@@ -172,7 +172,8 @@ fn names_that_the_request_lacks_end_the_session() {
     let server = FakeServer::greeted(move |peer, _| {
         peer.send(&welcome(1));
         let Some(Message::Open(_)) = peer.receive() else { return };
-        let sources = vec![Source { name: Vec::new(), is_dir: true, contents: true }];
+        let sources =
+            vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }];
         peer.send(&Message::Opened(Opened { sources, ..Opened::default() }));
         peer.send(&Message::Entries(vec![base(), below(2, b"a", 1), below(3, b".bashrc", 1)]));
     });

@@ -87,7 +87,12 @@ fn more_matches_than_descriptors_are_refused() {
 fn answered(path: &str, sources: &[&str]) -> Done {
     let sources: Vec<_> = sources
         .iter()
-        .map(|name| Source { name: name.as_bytes().to_vec(), is_dir: false, contents: false })
+        .map(|name| Source {
+            name: name.as_bytes().to_vec(),
+            is_dir: false,
+            contents: false,
+            open_ended: None,
+        })
         .collect();
     let server = FakeServer::greeted(move |peer, _| {
         peer.send(&welcome(1));

@@ -405,7 +405,8 @@ fn fetch_of(flags: &[&str], entry: Entry) -> Done {
     let server = FakeServer::greeted(move |peer, _| {
         peer.send(&welcome(1));
         let Some(Message::Open(_)) = peer.receive() else { return };
-        let sources = vec![Source { name: Vec::new(), is_dir: true, contents: true }];
+        let sources =
+            vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }];
         peer.send(&Message::Opened(Opened { sources, ..Opened::default() }));
         peer.send(&Message::Entries(vec![super::harness::base(), entry.clone()]));
     });

@@ -5,6 +5,7 @@ pub(crate) mod delete;
 pub(crate) mod earlier;
 pub(crate) mod filters;
 pub(crate) mod gather;
+mod input;
 mod limits;
 pub(crate) mod list;
 mod output;

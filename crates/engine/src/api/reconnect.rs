@@ -28,10 +28,12 @@ const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
 /// Runs sessions until one completes the transfer, or none could be connected for `retry_for`.
 ///
+/// That is asked after each loss; zero ends the transfer.
+///
 /// # Errors
 /// The first session's, unless it was connected and then lost; else the last one's.
 pub(crate) fn run(
-    retry_for: Duration,
+    retry_for: impl Fn() -> Duration,
     events: &dyn EventSink,
     cancel: &Cancel,
     session: impl Fn(&dyn EventSink, &LostSessions) -> Result<Summary, Error>,
@@ -56,6 +58,7 @@ pub(crate) fn run(
         if is_cancelled_within(cancel, SIGNAL_DELAY) {
             return Err(Error::interrupted());
         }
+        let retry_for = retry_for();
         if retry_for.is_zero() {
             return Err(error);
         }
@@ -207,18 +210,23 @@ mod tests {
     /// Runs sessions that connect or not, and end with these errors; returns the number run.
     fn run_with(retry_for: Duration, ends: &[(bool, Error)]) -> (u32, Result<Summary, Error>) {
         let count = Cell::new(0);
-        let result = run(retry_for, &NoEvents, &Cancel::new(), |events, _| {
-            let at = count.replace(count.get() + 1);
-            match ends.get(at as usize) {
-                Some((connects, error)) => {
-                    if *connects {
-                        events.event(connected());
+        let result = run(
+            || retry_for,
+            &NoEvents,
+            &Cancel::new(),
+            |events, _| {
+                let at = count.replace(count.get() + 1);
+                match ends.get(at as usize) {
+                    Some((connects, error)) => {
+                        if *connects {
+                            events.event(connected());
+                        }
+                        Err(error.clone())
                     }
-                    Err(error.clone())
+                    None => Ok(Summary::default()),
                 }
-                None => Ok(Summary::default()),
-            }
-        });
+            },
+        );
         (count.get(), result)
     }
 

@@ -5,14 +5,13 @@ use super::earlier::Backup;
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::selection::{Comparison, FileList, Selection};
-use super::{output, reconnect};
+use super::{input, output, reconnect};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Summary};
 use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::file_io::ordered_output::OrderedOutput;
-use crate::file_io::root::PathRoot;
 use crate::model::io_method::IoMethod;
 use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
@@ -313,6 +312,20 @@ impl Transfer {
         self
     }
 
+    /// Sends the content of an open file, such as a pipe, instead of a source.
+    ///
+    /// It is read while it is sent. What the receiver does not have yet is in memory, at most 256
+    /// MiB. The destination is a file, not a directory. A lost session is connected again as long
+    /// as all that was read is in memory. [`run`](Self::run) refuses as [`ErrorKind::Usage`]:
+    /// several sources, an output, a dry run, and options for trees.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] for a shortage of descriptors or memory.
+    pub fn input(mut self, file: File) -> Result<Self, Error> {
+        self.context.input = Some(input::open(file)?);
+        Ok(self)
+    }
+
     /// Runs the copy. Files that fail are reported as events and counted in the summary; the copy
     /// goes on without them.
     ///
@@ -342,6 +355,9 @@ impl Transfer {
     fn run_unlogged(mut self, events: &dyn EventSink, cancel: &Cancel) -> Result<Summary, Error> {
         let started = Instant::now();
         self.check()?;
+        if self.context.input.is_some() {
+            input::check(&self.options, self.context.output.is_some())?;
+        }
         let Some(output) = self.context.output.clone() else {
             return self.run_checked(events, cancel, started);
         };
@@ -366,24 +382,21 @@ impl Transfer {
         let first = self.options.sources.first().cloned();
         let remote = match (&first, &self.options.destination) {
             (Some(Location::Local(_)), Location::Local(_)) => {
-                return local::run(
-                    (&self.options, self.context.output.as_ref()),
-                    events,
-                    cancel,
-                    started,
-                );
+                return local::run((&self.options, &self.context), events, cancel, started);
             }
             (Some(Location::Local(_)), remote) => (remote.clone(), Direction::Push),
             (Some(remote), _) => (remote.clone(), Direction::Pull),
             (None, _) => return Err(Error::new(ErrorKind::Usage, "no source given")),
         };
         // The sources of a gathering in rounds, or that is merged, depend on each other's sessions.
-        let retry_for = match self.context.is_alone() {
+        let input = self.context.input.as_deref();
+        let retry_for = || match self.context.is_alone() && input.is_none_or(|i| i.can_restart()) {
             true => self.options.retry_for,
             false => Duration::ZERO,
         };
         reconnect::run(retry_for, events, cancel, |events, lost| {
-            self.run_remote(&remote.0, remote.1, events, cancel, (started, lost))
+            let result = self.run_remote(&remote.0, remote.1, events, cancel, (started, lost));
+            result.map_err(|error| input::explain_loss(input, error))
         })
     }
 
@@ -405,13 +418,7 @@ impl Transfer {
         let items = match direction {
             Direction::Push => {
                 self.options.overrides.check_sender()?;
-                let typed: Vec<_> =
-                    self.options.sources.iter().map(|s| path_bytes(s.path())).collect();
-                let rules = &self.options.rules;
-                let items =
-                    PathRoot::Host.resolve_sources(&typed, &rules.walk, rules.list.as_ref())?;
-                PathRoot::refuse_special(&items, rules.metadata.rules)?;
-                items
+                self.context.source_items(&self.options)?
             }
             Direction::Pull => Vec::new(),
         };

@@ -10,3 +10,4 @@ pub(crate) mod path_root;
 pub(crate) mod patterns;
 pub(crate) mod root;
 pub(crate) mod roots;
+pub(crate) mod spooled_input;

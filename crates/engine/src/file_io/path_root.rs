@@ -99,8 +99,8 @@ impl PathRoot {
             Ok(dir) if links::is_open_file(&dir, name) => {
                 let shown = String::from_utf8_lossy(typed);
                 let text = format!(
-                    "{shown} is an open file of a process, such as a pipe, and has no size: name a \
-                     file, or write the content to one first"
+                    "{shown} is an open file of a process: copy a pipe as the only source, and \
+                     anything else by the name of its file"
                 );
                 Err(Error::new(ErrorKind::Usage, text))
             }
@@ -181,6 +181,7 @@ impl PathRoot {
                     operand: shown,
                     referent,
                     names: None,
+                    input: None,
                 })
             }
         }
@@ -190,8 +191,8 @@ impl PathRoot {
         let dir = Arc::new(self.open_dir(path)?);
         let stat = dir.stat_self()?;
         let operand = shown.to_owned();
-        let (name, referent, names) = (OsString::new(), None, None);
-        Ok(SourceItem { dir, name, stat, contents: true, operand, referent, names })
+        let (name, referent, names, input) = (OsString::new(), None, None, None);
+        Ok(SourceItem { dir, name, stat, contents: true, operand, referent, names, input })
     }
 
     /// Opens the destination, creating its last component if missing.

@@ -4,6 +4,7 @@ use super::earlier::Earlier;
 use super::links::Referent;
 use super::ordered_output::OrderedOutput;
 use super::root::PathRoot;
+use super::spooled_input::{INPUT_NAME, SpooledInput};
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::Fsync;
@@ -14,8 +15,9 @@ use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{ComparisonRules, DeleteRules, Source, WalkRules};
 use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Destination of a transfer, and options for receiving it.
@@ -133,6 +135,8 @@ pub(crate) struct SourceItem {
     pub(crate) referent: Option<Referent>,
     /// Names beneath the source, if not all of its contents are copied.
     pub(crate) names: Option<ItemNames>,
+    /// Content of unknown size, which has no place in the directory.
+    pub(crate) input: Option<Arc<SpooledInput>>,
 }
 
 /// Names beneath a source that are copied, each with its path.
@@ -149,7 +153,7 @@ pub(crate) enum ItemNames {
 /// Names with their paths are contents of one source, the destination.
 pub(crate) fn sources_of(items: &[SourceItem]) -> Vec<Source> {
     match items.iter().any(|item| item.names.is_some()) {
-        true => vec![Source { name: Vec::new(), is_dir: true, contents: true }],
+        true => vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }],
         false => items.iter().map(SourceItem::to_source).collect(),
     }
 }
@@ -161,6 +165,21 @@ impl SourceItem {
             name: if self.contents { Vec::new() } else { self.name.as_bytes().to_vec() },
             is_dir: self.stat.kind == FileKind::Dir,
             contents: self.contents,
+            open_ended: self.input.as_ref().map(|_| true),
         }
+    }
+
+    /// Returns a source of unknown size.
+    pub(crate) fn of_input(input: &Arc<SpooledInput>) -> io::Result<Self> {
+        Ok(Self {
+            dir: Arc::new(Dir::open(Path::new("."))?),
+            name: INPUT_NAME.into(),
+            stat: input.stat,
+            contents: false,
+            operand: INPUT_NAME.into(),
+            referent: None,
+            names: None,
+            input: Some(Arc::clone(input)),
+        })
     }
 }

@@ -363,6 +363,7 @@ impl SessionManager {
             credit: uses_credit,
             max_outstanding_files,
             itemizes: open.itemize.filter(|asked| *asked),
+            open_ended: open.sources.iter().any(|source| source.is_open_ended()).then_some(true),
             ..Opened::default()
         };
         Ok((opened, SessionTask::Receive(Box::new(target))))

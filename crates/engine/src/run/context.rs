@@ -1,12 +1,19 @@
 //! Runtime handles of one transfer among others in this process.
 
 use crate::base::barrier::BarrierParty;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::location::Location;
 use crate::file_io::ordered_output::OrderedOutput;
+use crate::file_io::root::PathRoot;
+use crate::file_io::roots::SourceItem;
+use crate::file_io::spooled_input::SpooledInput;
 use crate::model::merge_conflicts::MergeHandle;
 use crate::model::transfer_options::TransferOptions;
 use crate::session::interface_sharing::InterfaceSharing;
 use crate::transport::buffer_pool::BufferPool;
 use crate::tuning::incast::is_receiving;
+use bankfull_proto::wire::control::PathBytes;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,11 +30,34 @@ pub(crate) struct RunContext {
     pub(crate) merge_handle: Option<MergeHandle>,
     /// Open file that takes the content of the one source.
     pub(crate) output: Option<Arc<OrderedOutput>>,
+    /// Content of the one source, read while it is sent.
+    pub(crate) input: Option<Arc<SpooledInput>>,
     /// The destination's directory will exist, though a dry run may not find it yet.
     pub(crate) parent_is_planned: bool,
 }
 
 impl RunContext {
+    /// Finds the sources on this host.
+    ///
+    /// # Errors
+    /// Names the first one that is missing or cannot be copied.
+    pub(crate) fn source_items(&self, options: &TransferOptions) -> Result<Vec<SourceItem>, Error> {
+        if let Some(input) = &self.input {
+            if !input.can_restart() {
+                return Err(Error::new(ErrorKind::Source, "the input was read before"));
+            }
+            let item = SourceItem::of_input(input);
+            let failed = |e| Error::local("cannot read the current directory", &e);
+            return item.map(|item| vec![item]).map_err(failed);
+        }
+        let bytes = |source: &Location| PathBytes(source.path().as_os_str().as_bytes().to_vec());
+        let typed: Vec<_> = options.sources.iter().map(bytes).collect();
+        let rules = &options.rules;
+        let items = PathRoot::Host.resolve_sources(&typed, &rules.walk, rules.list.as_ref())?;
+        PathRoot::refuse_special(&items, rules.metadata.rules)?;
+        Ok(items)
+    }
+
     /// True if no other transfer depends on this one's session.
     pub(crate) fn is_alone(&self) -> bool {
         self.barrier_party.is_none() && self.merge_handle.is_none()

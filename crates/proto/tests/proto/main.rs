@@ -6,6 +6,8 @@ mod compatibility;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod open_ended;
+#[cfg(test)]
 mod receive;
 #[cfg(test)]
 mod send;

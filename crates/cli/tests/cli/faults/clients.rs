@@ -53,7 +53,7 @@ impl Scene {
     /// Connects a client that sends the contents of a directory into the root.
     pub(super) fn pushing_contents(&self) -> Peer {
         let mut peer = Peer::welcomed(self.daemon.port);
-        let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+        let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };
         peer.send(&open_push_of(vec![contents], false));
         assert!(matches!(peer.receive(), Some(Message::Opened(_))));
         peer.send(&Message::Entries(vec![base()]));
@@ -145,7 +145,12 @@ fn paths_outside_the_root_are_refused() {
         peer.expect_refusal(Cause::OutsideRoot, "is not allowed");
     }
     let mut peer = Peer::welcomed(scene.daemon.port);
-    let sources = vec![Source { name: b"../evil".to_vec(), is_dir: false, contents: false }];
+    let sources = vec![Source {
+        name: b"../evil".to_vec(),
+        is_dir: false,
+        contents: false,
+        open_ended: None,
+    }];
     peer.send(&Message::Open(Open { sources, ..open }));
     peer.expect_refusal(Cause::Protocol, "is not allowed");
     scene.check();
@@ -180,7 +185,7 @@ fn part_file_names_are_refused() {
     }
     for is_dir in [false, true] {
         let mut peer = Peer::welcomed(scene.daemon.port);
-        let source = Source { name: name.to_vec(), is_dir, contents: false };
+        let source = Source { name: name.to_vec(), is_dir, contents: false, open_ended: None };
         peer.send(&open_push_of(vec![source], false));
         peer.expect_refusal(Cause::Usage, "reserved for unfinished files");
     }
@@ -200,7 +205,7 @@ fn root_keeps_its_mode_and_time() {
         (found.mode() & 0o7777, found.mtime(), found.mtime_nsec())
     };
     let before = metadata(&root);
-    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };
     let Message::Open(open) = open_push_of(vec![contents], false) else { unreachable!() };
     for path in ["", "/", ".", "./", "way", "way/way/", "sub"] {
         let mut peer = Peer::welcomed(scene.daemon.port);

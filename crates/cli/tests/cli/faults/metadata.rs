@@ -16,7 +16,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 fn contents() -> Source {
-    Source { name: Vec::new(), is_dir: true, contents: true }
+    Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }
 }
 
 fn linked(id: u64, name: &[u8], group: u64) -> Entry {

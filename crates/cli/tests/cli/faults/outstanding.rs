@@ -163,7 +163,7 @@ fn client_that_completes_no_file_is_refused() {
 fn client_that_completes_no_directory_is_refused() {
     let scene = Scene::new(&["--max-memory", MAX_MEMORY]);
     let mut peer = Peer::welcomed(scene.daemon.port);
-    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };
     // In a dry run they need not be created.
     let Message::Open(open) = open_push_of(vec![contents], false) else { unreachable!() };
     peer.send(&Message::Open(Open { dry_run: true, ..open }));
@@ -196,7 +196,7 @@ fn low_memory_limit_of_a_daemon_binds_its_clients() {
     fs::create_dir(&root).unwrap();
     let daemon = Daemon::start(&root, &["--max-memory", "4MiB"]);
     let mut peer = Peer::welcomed(daemon.port);
-    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };
     peer.send(&open_push_of(vec![contents], false));
     let limit = match peer.receive() {
         Some(Message::Opened(opened)) => opened.max_outstanding_files.unwrap(),

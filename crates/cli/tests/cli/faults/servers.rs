@@ -57,7 +57,7 @@ fn fetch_entries(entries: Vec<Entry>) -> Done {
 }
 
 fn opened() -> Message {
-    opened_with(vec![Source { name: Vec::new(), is_dir: true, contents: true }])
+    opened_with(vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }])
 }
 
 fn opened_with(sources: Vec<Source>) -> Message {
@@ -65,7 +65,7 @@ fn opened_with(sources: Vec<Source>) -> Message {
 }
 
 fn file_source(name: &str) -> Source {
-    Source { name: name.into(), is_dir: false, contents: false }
+    Source { name: name.into(), is_dir: false, contents: false, open_ended: None }
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn fetch_report(way: &[&str], sources: Vec<Source>, entries: Vec<Entry>) -> Done
 
 #[test]
 fn only_requested_sources_are_accepted() {
-    let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+    let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };
     let dir = |id, name| Entry { kind: EntryKind::Dir, ..entry(id, name, 0) };
     let report = || entry(1, b"report.pdf", 0);
     for (sources, entries) in [
@@ -352,7 +352,8 @@ fn error_before_a_reset_is_reported() {
     let server = FakeServer::greeted(|peer, _| {
         peer.send(&welcome(1));
         peer.receive();
-        let source = Source { name: b"tree".to_vec(), is_dir: true, contents: false };
+        let source =
+            Source { name: b"tree".to_vec(), is_dir: true, contents: false, open_ended: None };
         peer.send(&Message::Opened(Opened { sources: vec![source], ..Opened::default() }));
         peer.wait_for_streams(1);
         // Until the buffers are full.

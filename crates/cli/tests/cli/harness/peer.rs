@@ -352,7 +352,8 @@ const PUSHED: [&str; 5] = ["f", "g", "small", "late", "huge"];
 
 /// Returns the request to send files to the root of the daemon.
 pub(crate) fn open_push(unencrypted: bool) -> Message {
-    let file = |name: &str| Source { name: name.into(), is_dir: false, contents: false };
+    let file =
+        |name: &str| Source { name: name.into(), is_dir: false, contents: false, open_ended: None };
     open_push_of(PUSHED.map(file).into(), unencrypted)
 }
 

@@ -365,7 +365,7 @@ impl Gather {
             resume_policy: self.template.options.rules.resume_policy(),
         };
         // As for a copy of a directory's contents.
-        let contents = Source { name: Vec::new(), is_dir: true, contents: true };
+        let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };
         let typed = path_bytes(&self.destination);
         let opened = PathRoot::Host.open_destination(&typed.0, &[contents], options)?;
         Ok(opened.0.base)

@@ -425,6 +425,9 @@ impl Request<'_> {
         if self.context.barrier_party.is_some() && opened.credit != Some(true) {
             return Err(unsupported("rounds", peer));
         }
+        if self.context.input.is_some() && opened.open_ended != Some(true) {
+            return Err(unsupported("a source of unknown size", peer));
+        }
         let needs_changes = self.options.rules.itemizes && self.direction == Direction::Push;
         match needs_changes && opened.itemizes != Some(true) {
             true => Err(unsupported("--itemize-changes", peer)),

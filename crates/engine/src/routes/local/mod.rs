@@ -4,13 +4,13 @@
 
 mod mover;
 
-use super::client::path_bytes;
+use super::client::{self, path_bytes};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink, NoEvents, Route, Summary};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_joinable;
-use crate::file_io::ordered_output::{OrderedOutput, check_is_file};
+use crate::file_io::ordered_output::check_is_file;
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{
@@ -20,6 +20,7 @@ use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::DirectIo;
 use crate::model::overrides::Overrides;
 use crate::model::transfer_options::{Purpose, TransferOptions};
+use crate::run::context::RunContext;
 use crate::run::driver::{SessionRunner, report_destinations};
 use crate::session::Session;
 use crate::stats::counters::add;
@@ -42,15 +43,13 @@ use std::time::Instant;
 
 /// Copies within this host.
 pub(crate) fn run(
-    (options, output): (&TransferOptions, Option<&Arc<OrderedOutput>>),
+    (options, context): (&TransferOptions, &RunContext),
     events: &dyn EventSink,
     cancel: &Cancel,
     started: Instant,
 ) -> Result<Summary, Error> {
-    let typed: Vec<_> = options.sources.iter().map(|s| path_bytes(s.path())).collect();
-    let (walk, list) = (&options.rules.walk, options.rules.list.as_ref());
-    let items = PathRoot::Host.resolve_sources(&typed, walk, list)?;
-    PathRoot::refuse_special(&items, options.rules.metadata.rules)?;
+    let (walk, output) = (&options.rules.walk, context.output.as_ref());
+    let items = context.source_items(options)?;
     if options.purpose == Purpose::Listing {
         return list_sources(options, &items, events, cancel, started);
     }
@@ -84,7 +83,7 @@ pub(crate) fn run(
     if output.is_none() {
         report_destinations(events, options, &destinations);
     }
-    let software = super::client::software();
+    let software = client::software();
     let at = started.elapsed();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false, at });
     // Reflinked and kernel-copied data is not written by this process.

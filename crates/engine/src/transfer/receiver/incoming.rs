@@ -5,7 +5,7 @@ use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::wire::control::{Differences, Entry};
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A file that is being received.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct IncomingFile {
     pub(crate) differences: Option<Differences>,
     pub(crate) stats: FileStats,
     pub(crate) part: Mutex<PartSlot>,
+    /// Size of an open-ended file, once it is known.
+    end: OnceLock<u64>,
 }
 
 /// State of a file's part file in this session.
@@ -34,8 +36,23 @@ pub(crate) struct PartSlot {
 impl IncomingFile {
     /// Returns an announced file with its name at the destination.
     pub(crate) fn new(entry: Entry, name: OsString) -> Self {
-        let (stats, part) = Default::default();
-        Self { dir: entry.parent, name, entry, differences: None, stats, part }
+        let (stats, part, end) = Default::default();
+        Self { dir: entry.parent, name, entry, differences: None, stats, part, end }
+    }
+
+    /// Sets the size of an open-ended file.
+    pub(crate) fn set_end(&self, size: u64) {
+        let _ = self.end.set(size);
+    }
+
+    /// Returns the size of an open-ended file, if it is known.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.end.get().copied()
+    }
+
+    /// Returns the size; of an open-ended file, an upper bound until it is known.
+    pub(crate) fn size(&self) -> u64 {
+        self.end().unwrap_or(self.entry.size)
     }
 
     /// Returns the block layout; `None` for a file that is sent in a pack.

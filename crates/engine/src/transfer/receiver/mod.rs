@@ -181,6 +181,7 @@ impl<'a> Receiver<'a> {
             Message::ListRequest => self.wants.on_list_request()?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,
+            Message::FileEnd(end) => store.on_file_end(end)?,
             Message::FileDigest(FileDigest { file, hash }) => {
                 let outcome = registry.ledger().on_file_digest(file, hash.map(FileHash))?;
                 store.on_digest(file, outcome);

@@ -231,6 +231,8 @@ impl PartFile {
                         _ => return Ok(None),
                     }
                 }
+                // It grows with its blocks.
+                CreateStep::SetSize if entry.is_open_ended() => {}
                 CreateStep::SetSize => {
                     let sized = file.iter().try_for_each(|(file, _)| file.set_len(layout.size()));
                     sized.map_err(failed)?;
@@ -311,7 +313,8 @@ impl PartFile {
         let stat = bankfull_sys::stat_file(&file)
             .and_then(|part| bankfull_sys::stat_file(&journal).map(|journal| (part, journal)));
         let (part, written) = stat.map_err(|e| failure(name, &e))?;
-        if !replay.header.matches_entry(entry) || part.size != entry.size {
+        let is_sized = entry.is_open_ended() || part.size == entry.size;
+        if !replay.header.matches_entry(entry) || !is_sized {
             debug!(name, "part file belongs to another version of the source");
             return Ok(None);
         }

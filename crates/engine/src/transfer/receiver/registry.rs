@@ -5,6 +5,7 @@ use super::completion::Completion;
 use super::dirs::DestinationDirs;
 use super::incoming::IncomingFile;
 use super::link_groups::HardLinks;
+use super::part_file::remove_part;
 use crate::base::error::{failure, problem_message};
 use crate::base::sync::lock;
 use crate::session::Session;
@@ -75,6 +76,12 @@ impl<'a> FileRegistry<'a> {
         lock(&self.incoming).get(&id).cloned()
     }
 
+    /// Returns the open-ended files.
+    pub(crate) fn open_ended(&self) -> Vec<Arc<IncomingFile>> {
+        let incoming = lock(&self.incoming);
+        incoming.values().filter(|incoming| incoming.entry.is_open_ended()).cloned().collect()
+    }
+
     /// Removes a file, which stays in the ledger.
     pub(crate) fn remove(&self, id: u64) -> Option<Arc<IncomingFile>> {
         let removed = lock(&self.incoming).remove(&id);
@@ -105,10 +112,20 @@ impl<'a> FileRegistry<'a> {
         failure(format!("cannot write {}", self.path(incoming).display()), error)
     }
 
+    /// Removes the part file of a file that no later session can continue.
+    pub(crate) fn discard_part(&self, incoming: &IncomingFile) {
+        if let Ok(dir) = self.dirs.open(incoming.dir) {
+            remove_part(&dir, &incoming.name, &self.session);
+        }
+    }
+
     /// Fails a file, and reports it to the sender and the user. Verified blocks stay for a resume.
     pub(crate) fn fail_file(&self, id: u64, failure: &Failure) {
         self.ledger().give_up(id);
         let Some(incoming) = self.remove(id) else { return };
+        if incoming.entry.is_open_ended() {
+            self.discard_part(&incoming);
+        }
         self.stats.file_failed(self.path(&incoming), failure);
         self.outbox.post(&Message::Failed(Failed { file: id, failure: failure.clone() }));
         self.link_failed(&incoming.entry);

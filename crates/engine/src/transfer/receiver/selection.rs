@@ -105,9 +105,9 @@ impl Selection {
             EntryKind::HardLink | EntryKind::Special => {}
             EntryKind::File => {
                 add(&counts.files_total, 1);
-                add(&counts.bytes_total, entry.size);
+                add(&counts.bytes_total, entry.known_size());
                 let path = dirs.path_of(entry.parent, &dirs.local_name(entry));
-                registry.stats.file_skipped(path, entry.size);
+                registry.stats.file_skipped(path, entry.known_size());
             }
         }
         wants.push(make_want(entry.id, Verdict::Skip));

@@ -19,7 +19,7 @@ use bankfull_proto::journal::Record;
 use bankfull_proto::receive::DigestOutcome;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
-    Aborted, Cause, ChangeAction, Failure, FileRuns, Message, Nack,
+    Aborted, Cause, ChangeAction, Failure, FileEnd, FileRuns, Message, Nack,
 };
 use std::io;
 use std::ops::Range;
@@ -265,6 +265,17 @@ impl<'a> FileStore<'a> {
         Ok(())
     }
 
+    /// Records the size of an open-ended file.
+    pub(crate) fn on_file_end(&self, end: FileEnd) -> Result<(), Error> {
+        let registry = &self.registry;
+        let is_applied = registry.ledger().on_file_end(end)?;
+        if let Some(incoming) = registry.find(end.file).filter(|_| is_applied) {
+            incoming.set_end(end.size);
+            add(&registry.stats.counts.bytes_total, end.size);
+        }
+        Ok(())
+    }
+
     /// Acts on a file digest of the sender.
     pub(crate) fn on_digest(&self, id: u64, outcome: DigestOutcome) {
         self.completion.on_completed(self.apply_digest(id, outcome));
@@ -298,7 +309,7 @@ impl<'a> FileStore<'a> {
         self.report_lost_time();
         let hash = hash.map(|hash| hash.to_string());
         registry.changes.report_file(&incoming, ChangeAction::Transfer);
-        registry.stats.file_copied(registry.path(&incoming), incoming.entry.size, hash);
+        registry.stats.file_copied(registry.path(&incoming), incoming.size(), hash);
         registry.outbox.post_finished(&[id]);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         1
@@ -312,6 +323,12 @@ impl<'a> FileStore<'a> {
             return Ok(output.is_complete());
         }
         let part = self.parts.open(incoming)?;
+        if let (Some(size), Some(layout)) = (incoming.end(), incoming.layout()) {
+            // The last block is padded.
+            part.file.set_len(size).map_err(|e| self.registry.write_failure(incoming, &e))?;
+            let padding = size.next_multiple_of(layout.block_bytes().into()) - size;
+            add(&self.registry.stats.counts.bytes_discarded, padding);
+        }
         let names = PartNames::of(&incoming.name);
         self.registry
             .dirs
@@ -344,11 +361,9 @@ impl<'a> FileStore<'a> {
             registry.stats.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
             registry.stats.file_changed(&registry.path(&incoming), &incoming.stats);
         } else {
-            if aborted.failure.cause() == Cause::SourceVanished
-                && let Ok(dir) = registry.dirs.open(incoming.dir)
-            {
-                // A vanished source cannot be resumed.
-                remove_part(&dir, &incoming.name, &registry.session);
+            let is_vanished = aborted.failure.cause() == Cause::SourceVanished;
+            if is_vanished || incoming.entry.is_open_ended() {
+                registry.discard_part(&incoming);
             }
             registry.stats.file_failed(registry.path(&incoming), &aborted.failure);
             registry.link_failed(&incoming.entry);
@@ -393,5 +408,12 @@ impl<'a> FileStore<'a> {
         registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         self.completion.on_completed(1);
+    }
+}
+
+impl Drop for FileStore<'_> {
+    /// Removes what a stopped session leaves of open-ended files.
+    fn drop(&mut self) {
+        self.registry.open_ended().iter().for_each(|file| self.registry.discard_part(file));
     }
 }

@@ -361,7 +361,7 @@ impl WantDecider<'_> {
     fn on_file(&self, entry: Entry, answers: &mut Answers) {
         let registry = &self.registry;
         add(&registry.stats.counts.files_total, 1);
-        add(&registry.stats.counts.bytes_total, entry.size);
+        add(&registry.stats.counts.bytes_total, entry.known_size());
         let id = entry.id;
         let name = registry.dirs.local_name(&entry);
         let mut incoming = IncomingFile::new(entry, name);
@@ -437,7 +437,7 @@ impl WantDecider<'_> {
         let id = incoming.entry.id;
         if plan == Plan::Skip {
             registry.changes.report_file(&incoming, ChangeAction::Update);
-            registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size);
+            registry.stats.file_skipped(registry.path(&incoming), incoming.entry.known_size());
             registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::Skip));
         }
@@ -491,6 +491,9 @@ impl WantDecider<'_> {
         let id = incoming.entry.id;
         let mut want = make_want(id, Verdict::Send);
         match incoming.layout() {
+            Some(layout) if incoming.entry.is_open_ended() => {
+                registry.ledger().expect_open_ended(id, layout);
+            }
             Some(layout) => {
                 let mut left = BlockSet::new(layout.count());
                 for block in &earlier {
@@ -539,7 +542,8 @@ impl WantDecider<'_> {
         idle_timeout: Duration,
     ) -> Result<Option<VecDeque<EarlierBlock>>, Failure> {
         let entry = &file.incoming.entry;
-        if self.dry_run || entry.block_bytes == 0 || self.registry.dirs.is_parent_created(entry) {
+        let is_never_left = entry.block_bytes == 0 || entry.is_open_ended();
+        if self.dry_run || is_never_left || self.registry.dirs.is_parent_created(entry) {
             return Ok(Some(VecDeque::new()));
         }
         self.parts.find_earlier(&file.incoming, &file.wait, idle_timeout)

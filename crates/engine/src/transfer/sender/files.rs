@@ -7,6 +7,7 @@ use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
 use crate::file_io::links::LinkedDir;
+use crate::file_io::spooled_input::SpooledInput;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::{Layout, Run};
 use bankfull_proto::hash::FileHash;
@@ -53,8 +54,17 @@ pub(crate) struct SourceFile {
     open: Mutex<Option<Arc<File>>>,
     /// Device and inode.
     inode: (u64, u64),
-    /// Content that was read when the file was found, on a virtual file system.
-    content: Option<Arc<[u8]>>,
+    /// Content that is not in that place.
+    content: Option<Content>,
+}
+
+/// Content of a file that is not read from its place.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// Read when the file was found, on a virtual file system.
+    Whole(Arc<[u8]>),
+    /// Read while it is sent.
+    Spooled(Arc<SpooledInput>),
 }
 
 /// Place of a file on this host.
@@ -68,8 +78,8 @@ pub(crate) struct Place<'p> {
     pub(crate) linked: Option<&'p LinkedDir>,
     /// Device and inode of its content.
     pub(crate) inode: (u64, u64),
-    /// Its content if that is known.
-    pub(crate) content: Option<Arc<[u8]>>,
+    /// Its content, if that is not in this place.
+    pub(crate) content: Option<Content>,
 }
 
 impl SourceFile {
@@ -81,6 +91,41 @@ impl SourceFile {
             linked: self.linked.as_ref(),
             inode: self.inode,
             content: self.content.clone(),
+        }
+    }
+
+    /// Returns the input that the content is read from while it is sent.
+    pub(crate) fn input(&self) -> Option<&SpooledInput> {
+        match &self.content {
+            Some(Content::Spooled(input)) if self.entry.is_open_ended() => Some(input),
+            _ => None,
+        }
+    }
+
+    /// Returns the size; of an open-ended file, what was read so far.
+    pub(crate) fn size(&self) -> u64 {
+        self.input().map_or(self.entry.size, SpooledInput::size)
+    }
+
+    /// Returns the content bytes in runs of blocks.
+    pub(super) fn bytes_in(&self, runs: &FileRuns) -> u64 {
+        let Ok(layout) = Layout::new(self.entry.size, self.entry.block_bytes) else { return 0 };
+        let size = self.size();
+        let len = |index| layout.range(index).map_or(0, |r| r.end.min(size) - r.start.min(size));
+        runs.runs
+            .iter()
+            .flat_map(|run| run.first..run.first.saturating_add(run.count))
+            .take_while(|&index| index < layout.count())
+            .map(len)
+            .sum()
+    }
+
+    /// Frees the memory of blocks that the receiver has.
+    pub(super) fn release(&self, runs: &FileRuns) {
+        let Some(input) = self.input() else { return };
+        let block = u64::from(self.entry.block_bytes);
+        for run in &runs.runs {
+            (run.first..run.first.saturating_add(run.count)).for_each(|i| input.release(i, block));
         }
     }
 }
@@ -126,6 +171,13 @@ impl SourceFiles {
         let mut entry = entry_of(stat, name, parent);
         self.metadata.complete(&mut entry, dir, at, stat)?;
         Ok(entry)
+    }
+
+    /// Builds the entry of an input of unknown size, without number, size and version.
+    pub(crate) fn describe_input(&self, stat: &Stat, name: &OsStr) -> Entry {
+        let mut entry = entry_of(stat, name, 0);
+        entry.mode = self.metadata.changed_mode(entry.mode, false);
+        entry
     }
 
     pub(crate) fn insert(&self, entry: Entry, place: &Place<'_>, attempt: u32) {
@@ -230,8 +282,14 @@ impl SourceFiles {
 
     /// Opens a file for a single reader, after checking it against its entry.
     pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
-        if let Some(content) = &file.content {
-            return bankfull_sys::memory_file(content).map_err(|e| self.failed(file, &e));
+        match &file.content {
+            Some(Content::Whole(content)) => {
+                return bankfull_sys::memory_file(content).map_err(|e| self.failed(file, &e));
+            }
+            Some(Content::Spooled(input)) => {
+                return input.open().map_err(|e| self.failed(file, &e));
+            }
+            None => {}
         }
         let opened = self
             .dir_of(file)

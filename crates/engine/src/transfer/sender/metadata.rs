@@ -62,6 +62,11 @@ impl SourceMetadata {
         self.keep.rules.has(rule)
     }
 
+    /// Returns a mode with the changes that the user asks for.
+    pub(crate) fn changed_mode(&self, mode: u32, is_dir: bool) -> u32 {
+        self.keep.changes.modes.apply(mode, is_dir)
+    }
+
     /// Adds what is kept to an entry.
     ///
     /// It is `name` in a directory, or the directory itself if the name is empty.
@@ -77,7 +82,7 @@ impl SourceMetadata {
     ) -> io::Result<()> {
         let is_dir = entry.kind == EntryKind::Dir;
         if entry.kind != EntryKind::Symlink {
-            entry.mode = self.keep.changes.modes.apply(entry.mode, is_dir);
+            entry.mode = self.changed_mode(entry.mode, is_dir);
         }
         let mut extra = ExtraMetadata::default();
         if self.keeps(MetadataRules::ATIMES) && !is_dir {

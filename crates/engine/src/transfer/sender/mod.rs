@@ -5,6 +5,7 @@
 mod announce;
 pub(crate) mod files;
 mod found;
+mod input;
 pub(crate) mod metadata;
 mod name_queue;
 mod named;
@@ -25,7 +26,7 @@ use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
 use announce::Announcer;
-use bankfull_proto::blocks::{Layout, Run};
+use bankfull_proto::blocks::Run;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::limits::{MAX_OWNER_NAMES, MAX_RUNS};
 use bankfull_proto::selection::selects_file;
@@ -242,9 +243,22 @@ impl<'a> Sender<'a> {
         match next {
             NextStep::SendDigest => self.send_digest(&file),
             NextStep::Completed => self.complete_unsent(&file, path.unwrap_or_default(), want),
-            _ => {}
+            _ => self.post_file_end(want.file),
         }
         Ok(next == NextStep::Work)
+    }
+
+    /// Sends the size of an open-ended file that is wanted, once it is known.
+    pub(super) fn post_file_end(&self, id: u64) {
+        let next = self.queue.with_ledger(|ledger| {
+            let (end, next) = ledger.take_file_end(id)?;
+            // Posted under the lock, so that the digest cannot overtake it.
+            self.outbox.post(&Message::FileEnd(end));
+            Some(next)
+        });
+        if let (Some(NextStep::SendDigest), Some(file)) = (next, self.files.find(id)) {
+            self.send_digest(&file);
+        }
     }
 
     /// Sends the holes of a file; returns their bytes, or `None` if it failed or the session stops.
@@ -256,7 +270,7 @@ impl<'a> Sender<'a> {
                     let part = FileRuns { file: holes.file, runs: runs.to_vec() };
                     self.outbox.post(&Message::Holes(part));
                 }
-                Ok(Some(bytes_in(&file.entry, &holes)))
+                Ok(Some(file.bytes_in(&holes)))
             }
             Ok(None) => Ok(None),
             Err(error) => {
@@ -279,7 +293,7 @@ impl<'a> Sender<'a> {
             }
             (Verdict::Skip, _) if is_file => {
                 self.remove_later(file, &path);
-                self.stats.file_skipped(path, file.entry.size);
+                self.stats.file_skipped(path, file.entry.known_size());
             }
             (Verdict::Skip, Some(_)) => {
                 let counts = &self.stats.counts;
@@ -303,7 +317,8 @@ impl<'a> Sender<'a> {
         });
         let next = next?;
         if let Some(file) = self.files.find(ack.file) {
-            let transferred = bytes_in(&file.entry, ack).saturating_sub(resumed);
+            let transferred = file.bytes_in(ack).saturating_sub(resumed);
+            file.release(ack);
             self.stats.counts.record(&file.stats, ByteSource::Transferred, transferred);
             self.stats.counts.settle_check(&file.stats, resumed, true);
             if next == NextStep::SendDigest {
@@ -324,7 +339,7 @@ impl<'a> Sender<'a> {
                 if let (true, Some(file)) = (was_unconfirmed, self.files.find(nack.file)) {
                     let block = Run { first: nack.index, count: 1 };
                     let runs = FileRuns { file: nack.file, runs: vec![block] };
-                    let bytes = bytes_in(&file.entry, &runs);
+                    let bytes = file.bytes_in(&runs);
                     if self.stats.counts.settle_check(&file.stats, bytes, false) {
                         self.stats.file_damaged(&self.files.path(&file));
                     }
@@ -361,7 +376,7 @@ impl<'a> Sender<'a> {
                 add(&self.stats.counts.bytes_moved, file.entry.size);
             }
             let hash = hash.map(|h| h.to_string());
-            self.stats.file_copied(path, file.entry.size, hash);
+            self.stats.file_copied(path, file.size(), hash);
         } else {
             let is_symlink = file.entry.kind == EntryKind::Symlink;
             add(&self.stats.counts.symlinks_created, u64::from(is_symlink));
@@ -574,16 +589,4 @@ fn with_peer_prefix(failure: &Failure) -> Failure {
         Cause::Warning => failure.clone(),
         cause => Failure::new(cause, format!("the peer reported: {}", failure.text)),
     }
-}
-
-/// Returns the content bytes in runs of blocks.
-fn bytes_in(entry: &Entry, runs: &FileRuns) -> u64 {
-    Layout::new(entry.size, entry.block_bytes).map_or(0, |layout| {
-        runs.runs
-            .iter()
-            .flat_map(|run| run.first..run.first.saturating_add(run.count))
-            .take_while(|&index| index < layout.count())
-            .map(|index| layout.block_len(index))
-            .sum()
-    })
 }

@@ -2,8 +2,9 @@
 
 use super::Sender;
 use super::announce::MAX_BATCH_AGE;
-use super::files::{Place, set_size};
+use super::files::{Content, Place, set_size};
 use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
+use super::input::send_input;
 use super::metadata::{LinkName, further_name};
 use super::virtual_files::VirtualContent;
 use crate::base::error;
@@ -14,6 +15,7 @@ use crate::file_io::links::LinkedDir;
 use crate::file_io::roots::SourceItem;
 use crate::model::metadata::special_rule;
 use crate::stats::counters::add;
+use crate::stats::session_stats::SessionStats;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES};
@@ -177,6 +179,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         let key = u64::MAX - at as u64;
         let shown = item.operand.parent().unwrap_or(Path::new("")).to_owned();
         self.sender.files.dirs.insert_root(key, Arc::clone(&item.dir), shown);
+        if let Some(input) = &item.input {
+            return send_input(self.sender, input, key);
+        }
         let rules = &self.sender.rules;
         let root = rules.root.copy_root(item);
         let filters = DirFilters::new(rules.filters.clone().with_root(&root), &rules.walk);
@@ -475,14 +480,14 @@ impl<'s, 'a> Walk<'s, 'a> {
             }
             LinkName::Further(group) => entry = further_name(entry, group),
         }
-        self.count_leaf(&entry);
+        count_leaf(self.sender.stats, &entry);
         let linked = found.referent.as_ref();
         let place = Place {
             dir: key,
             name: linked.map_or(name, |linked| &linked.name),
             linked: linked.map(|linked| &linked.dir),
             inode: (found.stat.dev, found.stat.ino),
-            content,
+            content: content.map(Content::Whole),
         };
         self.sender.announce(entry, &place, 0);
     }
@@ -521,20 +526,6 @@ impl<'s, 'a> Walk<'s, 'a> {
             _ => true,
         };
         Ok(is_selected.then_some((entry, content)))
-    }
-
-    fn count_leaf(&self, entry: &Entry) {
-        let counts = &self.sender.stats.counts;
-        match entry.kind {
-            EntryKind::File => {
-                add(&counts.files_total, 1);
-                add(&counts.bytes_total, entry.size);
-            }
-            EntryKind::Symlink => add(&counts.symlinks, 1),
-            EntryKind::HardLink => add(&counts.hard_links, 1),
-            EntryKind::Special => add(&counts.special_files, 1),
-            EntryKind::Dir => {}
-        }
     }
 
     /// Returns why an entry is not copied; `None` if it is.
@@ -582,5 +573,20 @@ impl<'s, 'a> Walk<'s, 'a> {
         let text = format!("skipped {}: {why}", path.display());
         self.sender.stats.warn(text.clone());
         self.sender.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));
+    }
+}
+
+/// Counts an entry that is no directory. The bytes of an open-ended file are not known yet.
+pub(super) fn count_leaf(stats: &SessionStats<'_>, entry: &Entry) {
+    let counts = &stats.counts;
+    match entry.kind {
+        EntryKind::File => {
+            add(&counts.files_total, 1);
+            add(&counts.bytes_total, entry.known_size());
+        }
+        EntryKind::Symlink => add(&counts.symlinks, 1),
+        EntryKind::HardLink => add(&counts.hard_links, 1),
+        EntryKind::Special => add(&counts.special_files, 1),
+        EntryKind::Dir => {}
     }
 }

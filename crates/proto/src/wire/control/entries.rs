@@ -129,6 +129,18 @@ impl Entry {
         self.extra.as_deref()?.link_group
     }
 
+    /// True if the size is an upper bound, and [`super::Message::FileEnd`] tells it.
+    #[must_use]
+    pub fn is_open_ended(&self) -> bool {
+        self.extra.as_deref().is_some_and(|extra| extra.open_ended == Some(true))
+    }
+
+    /// Returns the size in bytes for totals: 0 while that of an open-ended file is not known.
+    #[must_use]
+    pub fn known_size(&self) -> u64 {
+        if self.is_open_ended() { 0 } else { self.size }
+    }
+
     /// Returns the outstanding entries, beyond one, that this one counts as.
     #[must_use]
     pub fn extra_weight(&self) -> usize {
@@ -154,6 +166,9 @@ impl Entry {
             || (self.kind == EntryKind::Special) != extra.is_some_and(|e| e.special.is_some())
         {
             return Err(WireError::Unexpected("an entry without the metadata of its kind"));
+        }
+        if self.is_open_ended() && (self.kind != EntryKind::File || self.block_bytes == 0) {
+            return Err(WireError::Unexpected("an open-ended entry without blocks"));
         }
         match (self.kind, self.block_bytes) {
             (EntryKind::File, 0) => at_most(
@@ -200,6 +215,11 @@ mod tests {
         assert!(round_trip(&Message::Entries(vec![odd])).is_err());
         let huge = Entry { size: 1 << 62, ..entry() };
         assert!(round_trip(&Message::Entries(vec![huge])).is_err());
+        let open_ended = ExtraMetadata { open_ended: Some(true), ..ExtraMetadata::default() };
+        let open_ended = Entry { extra: Some(Box::new(open_ended)), ..entry() };
+        assert!(round_trip(&Message::Entries(vec![open_ended.clone()])).is_ok());
+        let packed = Entry { block_bytes: 0, size: 1, ..open_ended };
+        assert!(round_trip(&Message::Entries(vec![packed])).is_err());
         let nanos = Entry { mtime_nanos: 1_000_000_000, ..entry() };
         assert!(round_trip(&Message::Entries(vec![nanos])).is_err());
         let small = Entry { name: b"x".to_vec(), ..entry() };

@@ -165,6 +165,9 @@ pub struct ExtraMetadata {
     /// Extended attributes and access control lists.
     #[n(4)]
     pub xattrs: Option<Vec<Xattr>>,
+    /// True if the size of the file is an upper bound: [`super::Message::FileEnd`] tells it.
+    #[n(5)]
+    pub open_ended: Option<bool>,
 }
 
 impl ExtraMetadata {
@@ -256,6 +259,7 @@ mod tests {
             atime_secs: Some(-1),
             atime_nanos: Some(999_999_999),
             xattrs: Some(vec![xattr(b"user.a", MAX_XATTRS_BYTES - 6)]),
+            open_ended: None,
         };
         assert!(round_trip(&with(extra.clone())) == Ok(with(extra.clone())));
         for bad in [

@@ -42,7 +42,7 @@ pub use metadata::{
 };
 pub use open::{Direction, Fsync, Open, Opened, Source};
 pub use rules::{ComparisonRules, WalkRules};
-pub use transfer::{Aborted, Failed, FileDigest, FileRuns, Nack, Verdict, Want};
+pub use transfer::{Aborted, Failed, FileDigest, FileEnd, FileRuns, Nack, Verdict, Want};
 
 /// First bytes of a control connection, in both directions.
 pub const MAGIC: [u8; 8] = CONTROL_MAGIC;
@@ -172,6 +172,9 @@ pub enum Message {
     /// Receiver → sender, if [`Opened::itemizes`] is set: changed entries, for people.
     #[n(37)]
     Changes(#[n(0)] Vec<Change>),
+    /// Sender → receiver, if [`ExtraMetadata::open_ended`] is set: size of a wanted file.
+    #[n(38)]
+    FileEnd(#[n(0)] FileEnd),
 }
 
 impl Message {

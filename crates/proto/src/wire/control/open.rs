@@ -164,6 +164,9 @@ pub struct Opened {
     /// Push: the server reports each change. In answer to [`Open::itemize`].
     #[n(4)]
     pub itemizes: Option<bool>,
+    /// Push: the server takes a file of unknown size. In answer to [`Source::open_ended`].
+    #[n(5)]
+    pub open_ended: Option<bool>,
 }
 
 /// A source operand of the command.
@@ -180,6 +183,17 @@ pub struct Source {
     /// True if the contents of the directory are copied, without the directory itself.
     #[n(2)]
     pub contents: bool,
+    /// True if the size may be unknown and the name means nothing: standard input.
+    #[n(3)]
+    pub open_ended: Option<bool>,
+}
+
+impl Source {
+    /// True if the size may be unknown and the name means nothing.
+    #[must_use]
+    pub fn is_open_ended(&self) -> bool {
+        self.open_ended == Some(true)
+    }
 }
 
 impl Open {

@@ -112,6 +112,18 @@ pub struct Nack {
     pub index: u64,
 }
 
+/// Size of a file that was announced without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct FileEnd {
+    /// Number of the entry.
+    #[n(0)]
+    pub file: u64,
+    /// Size in bytes. A last block that extends beyond it is padded with zeros.
+    #[n(1)]
+    pub size: u64,
+}
+
 /// A file given up by the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

@@ -144,8 +144,13 @@ fn open_push() -> Message {
         direction: Direction::Push,
         paths: vec![path(b"incoming/")],
         sources: vec![
-            Source { name: b"notes.txt".to_vec(), is_dir: false, contents: false },
-            Source { name: b"tree".to_vec(), is_dir: true, contents: false },
+            Source {
+                name: b"notes.txt".to_vec(),
+                is_dir: false,
+                contents: false,
+                open_ended: None,
+            },
+            Source { name: b"tree".to_vec(), is_dir: true, contents: false, open_ended: None },
         ],
         fsync: Fsync::File,
         checksum: false,
@@ -284,7 +289,12 @@ fn open_comparison() -> Message {
     };
     Message::Open(Open {
         paths: vec![path(b"incoming/")],
-        sources: vec![Source { name: b"logs".to_vec(), is_dir: true, contents: false }],
+        sources: vec![Source {
+            name: b"logs".to_vec(),
+            is_dir: true,
+            contents: false,
+            open_ended: None,
+        }],
         streams: 1,
         comparison: Some(comparison),
         ..Open::default()
@@ -298,14 +308,14 @@ fn opened_push() -> Message {
 
 fn opened_pull() -> Message {
     let sources = vec![
-        Source { name: Vec::new(), is_dir: true, contents: true },
-        Source { name: b"caf\xe9".to_vec(), is_dir: false, contents: false },
+        Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None },
+        Source { name: b"caf\xe9".to_vec(), is_dir: false, contents: false, open_ended: None },
     ];
     Message::Opened(Opened { sources, ..Opened::default() })
 }
 
 fn opened_credit() -> Message {
-    let source = Source { name: b"logs".to_vec(), is_dir: true, contents: false };
+    let source = Source { name: b"logs".to_vec(), is_dir: true, contents: false, open_ended: None };
     Message::Opened(Opened { sources: vec![source], credit: Some(true), ..Opened::default() })
 }
 

@@ -4,8 +4,8 @@ use super::Vector;
 use super::control::{file, message, path};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Bytes, Change, ChangeAction, ChangedKind, DeleteRules, Differences,
-    Direction, Entry, EntryKind, ExtraMetadata, Fsync, LeftOut, Message, MetadataRules, Open,
-    Special, SpecialKind, Xattr,
+    Direction, Entry, EntryKind, ExtraMetadata, FileEnd, Fsync, LeftOut, Message, MetadataRules,
+    Open, Opened, Source, Special, SpecialKind, Xattr,
 };
 
 pub(super) fn vectors() -> Vec<Vector> {
@@ -35,6 +35,22 @@ pub(super) fn vectors() -> Vec<Vector> {
             "changes",
             "Changes: time of the destination, a new file, a symlink, a hard link, a deleted file.",
             changes(),
+        ),
+        message(
+            "open-input",
+            "Open: a push of an open-ended source, standard input.",
+            open_input(),
+        ),
+        message("opened-input", "Opened: the receiver takes it.", opened_input()),
+        message(
+            "entries-open-ended",
+            "Entries: a file of unknown size.",
+            open_ended(file(1, 0, b"-")),
+        ),
+        message(
+            "file-end",
+            "FileEnd: the size of file 1.",
+            Message::FileEnd(FileEnd { file: 1, size: 20_000_000 }),
         ),
         message("accounts", "Accounts: two users, one of them required, a group.", accounts()),
     ]
@@ -127,6 +143,33 @@ fn left_out() -> Message {
 /// A file, and its directory after it.
 fn deleted() -> Message {
     Message::Deleted(vec![path(b"mirror/old/f"), path(b"mirror/old")])
+}
+
+/// A push of standard input.
+fn open_input() -> Message {
+    let name = b"-".to_vec();
+    let source = Source { name, is_dir: false, contents: false, open_ended: Some(true) };
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"dump.sql")],
+        sources: vec![source],
+        fsync: Fsync::End,
+        streams: 4,
+        timeout_ms: 60_000,
+        ..Open::default()
+    })
+}
+
+fn opened_input() -> Message {
+    let destinations = vec![path(b"dump.sql")];
+    Message::Opened(Opened { destinations, open_ended: Some(true), ..Opened::default() })
+}
+
+/// The entry of standard input.
+fn open_ended(file: Entry) -> Message {
+    let extra = ExtraMetadata { open_ended: Some(true), ..ExtraMetadata::default() };
+    let (size, block_bytes) = (1 << 46, 1 << 20);
+    Message::Entries(vec![Entry { size, block_bytes, extra: Some(Box::new(extra)), ..file }])
 }
 
 /// Changes of every action.
