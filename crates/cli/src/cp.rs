@@ -7,18 +7,12 @@ use crate::flags::{
 };
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::{self, Recorder};
+use crate::standard_streams::{STANDARD_STREAM, standard_input, standard_output};
 use crate::{file_list, log, shellsplit, signals, token};
 use bankfull::{
     Cancel, DaemonOptions, Error, ErrorKind, EventSink, Filters, Location, SshOptions, Summary,
     Transfer,
 };
-use std::fs::{File, Metadata};
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
-
-/// Operand for standard input and output.
-const STANDARD_STREAM: &str = "-";
 
 /// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
@@ -189,51 +183,6 @@ fn transfer(
         None => transfer,
     };
     Ok((transfer, warning))
-}
-
-/// Returns standard input, or a pipe of the shell, if it is the one source.
-///
-/// # Errors
-/// `-` among other sources, and too many open files.
-fn standard_input(flags: &CpFlags) -> Result<Option<File>, Error> {
-    match flags.sources.as_slice() {
-        [only] if only == STANDARD_STREAM => {
-            let input = std::io::stdin().as_fd().try_clone_to_owned();
-            let failed = |e| Error::local("cannot use standard input", &e);
-            input.map(|input| Some(File::from(input))).map_err(failed)
-        }
-        [only] if is_pipe_of_process(Path::new(only)) => {
-            let failed = |e| Error::local(format!("cannot read {}", only.display()), &e);
-            File::open(only).map(Some).map_err(failed)
-        }
-        all if all.iter().any(|source| source == STANDARD_STREAM) => {
-            let text = "standard input must be the only source: copy it alone, or write ./- for a \
-                        file of that name";
-            Err(Error::new(ErrorKind::Usage, text))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// True for the path of standard input, or of an open pipe as `<(command)` has.
-fn is_pipe_of_process(path: &Path) -> bool {
-    let places = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
-    let is_own = places.iter().any(|place| path.starts_with(place));
-    let is_input = |found: &Metadata| path == Path::new(places[0]) && !found.is_dir();
-    is_own && path.metadata().is_ok_and(|found| found.file_type().is_fifo() || is_input(&found))
-}
-
-/// Returns standard output if it is the destination.
-///
-/// # Errors
-/// Too many open files.
-fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
-    if flags.destination != STANDARD_STREAM {
-        return Ok(None);
-    }
-    let output = std::io::stdout().as_fd().try_clone_to_owned();
-    let failed = |e| Error::local("cannot use standard output", &e);
-    output.map(|output| Some(File::from(output))).map_err(failed)
 }
 
 /// Options for reaching the peer, with a warning for the user.

@@ -23,6 +23,7 @@ mod report;
 mod serve;
 mod shellsplit;
 mod signals;
+mod standard_streams;
 mod token;
 mod usage;
 

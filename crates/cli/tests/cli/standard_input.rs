@@ -104,6 +104,15 @@ fn options_for_trees_are_refused() {
         done.expect(1).says(&[text]);
     }
     assert!(!here.join("out").exists());
+    for (text, flags) in [("\"$@\" <&-", ["-", "out"]), ("\"$@\" >&-", ["other", "-"])] {
+        let mut command = cp();
+        command.args(flags);
+        let done = run(script(text, &command).current_dir(here.path()));
+        done.expect(11).says(&["is closed"]);
+    }
+    let mut null = script("\"$@\" - empty </dev/null", &cp());
+    run(null.current_dir(here.path())).expect(0);
+    assert_eq!(fs::read(here.join("empty")).unwrap(), b"");
     // Only what is a pipe is read as one.
     run(cp().current_dir(here.path()).args(["./-", "out"])).expect(3);
     let mut two = script("\"$@\" <(echo a) <(echo b) out", &cp());
