@@ -245,6 +245,15 @@ impl Dir {
         Ok(rustix::fs::renameat(self, entry_name(from)?, self, entry_name(to)?)?)
     }
 
+    /// Renames the entry `from` of another directory to `to`, in place of an entry of that name.
+    ///
+    /// # Errors
+    ///
+    /// `EXDEV` for another filesystem, `EISDIR`, `ENOTDIR`, or `InvalidInput` if a name is no name.
+    pub fn rename_from(&self, other: &Self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(other, entry_name(from)?, self, entry_name(to)?)?)
+    }
+
     /// Removes the entry `name`, which must not be a directory.
     ///
     /// # Errors

@@ -3,10 +3,12 @@
 //!
 //! `BANKFULL_SEED` replays one case, `BANKFULL_CASES` sets their number.
 
-use super::harness::{Daemon, Rng, Scratch, cp, is_root, run, set_mode, snapshot, write_file};
+use super::harness::{
+    Daemon, Rng, Scratch, cp, is_root, run, set_mode, snapshot, unprivileged, write_file,
+};
 use super::rsync::{each_case, has_rsync};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -187,7 +189,7 @@ fn empty_source_deletes_nothing_unless_told() {
     fs::remove_file(source.join("new")).unwrap();
     let mut command = cp();
     let refused = run(command.arg("--delete").arg(contents(&source)).arg(&copy)).expect(23);
-    refused.fails(&["the source is empty", "--allow-empty-source"]);
+    refused.fails(&["a source is empty", "--allow-empty-source"]);
     assert!(copy.join("old/f").exists());
     let mut command = cp();
     command.args(["--delete", "--allow-empty-source"]).arg(contents(&source)).arg(&copy);
@@ -276,4 +278,70 @@ fn ignored_entries_stay_unless_excluded_ones_are_deleted() {
     assert!(copy.join("x.o").exists() && !copy.join("old").exists());
     with("--delete-excluded");
     assert!(!copy.join("x.o").exists() && copy.join("new").exists());
+}
+
+#[test]
+fn each_empty_source_is_refused_if_something_would_go() {
+    let here = Scratch::new();
+    here.dir("unmounted");
+    write_file(&here.join("full/f"), b"x");
+    write_file(&here.join("copy/unmounted/kept"), b"x");
+    write_file(&here.join("copy/full/gone"), b"x");
+    let with = |flags: &[&str]| {
+        let mut command = cp();
+        run(command.current_dir(here.path()).arg("--delete").args(flags))
+    };
+    with(&["unmounted", "full", "copy"]).expect(23).fails(&["a source is empty"]);
+    assert!(here.join("copy/full/gone").exists() && here.join("copy/unmounted/kept").exists());
+    with(&["--allow-empty-source", "unmounted", "full", "copy"]).expect(0);
+    assert!(!here.join("copy/full/gone").exists() && !here.join("copy/unmounted/kept").exists());
+    // Where nothing would go, nothing is refused: a file, a new destination, an empty list.
+    write_file(&here.join("list"), b"");
+    for flags in [
+        &["full/f", "copy/full"][..],
+        &["unmounted", "new"],
+        &["unmounted/", "new2"],
+        &["--files-from=list", "full", "copy"],
+    ] {
+        with(flags).expect(0);
+    }
+}
+
+#[test]
+fn source_in_what_is_deleted_is_refused() {
+    let here = Scratch::new();
+    write_file(&here.join("a/b/f"), b"x");
+    symlink("a", here.join("way")).unwrap();
+    for operands in [["a/b/", "a"], ["a/b/", "way"], ["way/b/", "a/."]] {
+        let mut command = cp();
+        let done = run(command.current_dir(here.path()).arg("--delete").args(operands));
+        done.expect(1).says(&["is in the destination, where --delete would delete it"]);
+        assert!(here.join("a/b/f").exists());
+    }
+    let mut command = cp();
+    run(command.current_dir(here.path()).args(["--delete", "a/b/", "a/b"])).expect(1);
+    assert!(here.join("a/b/f").exists());
+}
+
+#[test]
+fn directory_without_write_permission_is_deleted_by_its_owner() {
+    let here = Scratch::new();
+    let own = here.dir("own");
+    write_file(&here.join("own/s/f"), b"x");
+    write_file(&here.join("own/d/x/y/z"), b"x");
+    for path in ["own/d/x/y", "own/d/x"] {
+        set_mode(&here.join(path), 0o555);
+    }
+    let mut command = unprivileged(&here, &own);
+    if is_root() {
+        for path in ["own", "own/s", "own/d", "own/d/x", "own/d/x/y"] {
+            chown(here.join(path), Some(65534), Some(65534)).unwrap();
+        }
+        for path in ["own/d/x/y", "own/d/x"] {
+            set_mode(&here.join(path), 0o555);
+        }
+    }
+    command.args(["cp", "--delete"]).arg(here.join("own/s/")).arg(here.join("own/d"));
+    run(&mut command).expect(0);
+    assert!(!here.join("own/d/x").exists());
 }

@@ -1,9 +1,11 @@
 //! Earlier versions: backups, hard links to an earlier copy, and sources that are removed.
 
-use super::harness::{Daemon, Scratch, cp, run, set_mode, snapshot, write_file};
+use super::harness::{
+    Daemon, Scratch, cp, is_root, run, set_mode, snapshot, unprivileged, write_file,
+};
 use super::rsync::has_rsync;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +26,8 @@ fn changed_copy(here: &Path, name: &str) -> (String, PathBuf) {
     write_file(&copy.join("d/file~"), b"older");
     write_file(&copy.join("d/gone/f"), b"gone");
     let _ = symlink("nowhere", copy.join("link"));
+    set_mode(&copy.join("d"), 0o751);
+    set_mode(&source.join("d"), 0o751);
     (format!("{}/", source.display()), copy)
 }
 
@@ -39,6 +43,7 @@ fn backups_are_those_of_rsync() {
         &["-b", "--backup-dir=../kept"],
         &["-b", "--backup-dir=kept", "--delete", "--filter=P kept"],
         &["-b", "--backup-dir=../kept", "--suffix=.1", "--delete"],
+        &["-b", "--backup-dir=../kept/2026/01", "--delete"],
     ]
     .into_iter()
     .enumerate()
@@ -67,7 +72,64 @@ fn backups_are_those_of_rsync() {
             files.filter(|path| path.is_file()).map(|path| fs::read(path).unwrap()).collect()
         };
         assert_eq!(content(&ours), content(&theirs), "{flags:?}");
+        let kept = ["kept/d", "kept/2026/01/d"].map(|dir| (ours.join(dir), theirs.join(dir)));
+        for (own, other) in kept.iter().filter(|(own, _)| own.exists()) {
+            let mode = |dir: &Path| fs::metadata(dir).unwrap().mode();
+            assert_eq!(mode(own), mode(other), "{flags:?}");
+        }
     }
+}
+
+/// Copies a new version over one file, and returns what happened with all files beside it.
+fn replace_one(flags: &[&str]) -> (Option<i32>, String, Vec<(PathBuf, Vec<u8>)>) {
+    let here = Scratch::new();
+    write_file(&here.join("s/f"), b"new version");
+    write_file(&here.join("d/f"), b"old");
+    let mut command = cp();
+    let done = run(command.current_dir(here.path()).args(flags));
+    let files = paths(here.path()).into_iter().filter(|path| here.path().join(path).is_file());
+    let content = files.map(|path| (path.clone(), fs::read(here.path().join(&path)).unwrap()));
+    (done.code, done.err.clone(), content.collect())
+}
+
+#[test]
+fn backup_that_would_be_the_file_itself_is_refused() {
+    for (flags, text) in [
+        (&["-b", "--backup-dir=.", "s/", "d"][..], "is the destination itself"),
+        (&["-b", "--backup-dir=../d", "s/", "d"], "is the destination itself"),
+        (&["-b", "--backup-dir=.", "--delete", "s/", "d"], "is the destination itself"),
+    ] {
+        let (code, error, files) = replace_one(flags);
+        assert_eq!(code, Some(1), "{flags:?}: {error}");
+        assert!(error.contains(text), "{error}");
+        assert_eq!(files[0], ("d/f".into(), b"old".to_vec()), "{flags:?}");
+    }
+    let (code, _, files) = replace_one(&["-b", "--backup-dir=.", "--suffix=.old", "s/", "d"]);
+    assert_eq!((code, &files[1]), (Some(0), &("d/f.old".into(), b"old".to_vec())));
+    // Beside a file that is named, not beneath it.
+    let (code, _, files) = replace_one(&["-b", "--backup-dir=kept", "s/f", "d/f"]);
+    assert_eq!((code, &files[1]), (Some(0), &("d/kept/f".into(), b"old".to_vec())));
+}
+
+#[test]
+fn file_of_another_user_is_renamed_to_its_backup() {
+    let here = Scratch::new();
+    let own = here.dir("own");
+    write_file(&here.join("own/s/f"), b"new version");
+    write_file(&here.join("own/d/f"), b"old");
+    if !is_root() {
+        return;
+    }
+    for path in ["own", "own/d", "own/s"] {
+        chown(here.join(path), Some(65534), Some(65534)).unwrap();
+    }
+    set_mode(&here.join("own/d/f"), 0o600);
+    set_mode(&here.join("own/s/f"), 0o644);
+    let mut command = unprivileged(&here, &own);
+    command.args(["cp", "-b"]).arg(here.join("own/s/")).arg(here.join("own/d"));
+    run(&mut command).expect(0);
+    assert_eq!(fs::read(here.join("own/d/f~")).unwrap(), b"old");
+    assert_eq!(fs::read(here.join("own/d/f")).unwrap(), b"new version");
 }
 
 #[test]
@@ -164,6 +226,54 @@ fn source_that_stays_is_reported_by_a_daemon() {
     assert_eq!(source.join("fixed").exists(), is_fixed);
     if is_fixed {
         done.expect(23).fails(&["cannot remove s/fixed: "]);
+    }
+}
+
+#[test]
+fn source_that_is_its_own_copy_is_not_removed() {
+    let here = Scratch::new();
+    write_file(&here.join("p/d/f"), b"x");
+    write_file(&here.join("p/list"), b"d/f");
+    symlink("p", here.join("way")).unwrap();
+    for operands in [
+        &["p/d/f", "p/d"][..],
+        &["p/d/f", "way/d/f"],
+        &["p/d", "p"],
+        &["p/d", "way"],
+        &["p/d/", "p/d"],
+        &["p/d/", "way/d"],
+        &["--relative", "p/d/f", "."],
+        &["--files-from=p/list", "p", "way"],
+    ] {
+        let mut command = cp();
+        let done =
+            run(command.current_dir(here.path()).arg("--remove-source-files").args(operands));
+        assert_eq!(done.code, Some(1), "{operands:?}: {}", done.out);
+        assert!(here.join("p/d/f").exists(), "{operands:?}");
+    }
+    // Another name of the same file is a copy.
+    fs::hard_link(here.join("p/d/f"), here.join("f")).unwrap();
+    let mut command = cp();
+    command.current_dir(here.path()).args(["--remove-source-files", "p/d/f", "."]);
+    run(&mut command).expect(0);
+    assert!(!here.join("p/d/f").exists() && here.join("f").exists());
+}
+
+#[test]
+fn referents_of_links_are_not_removed() {
+    let here = Scratch::new();
+    for path in ["real/dir/f", "real/file", "s/own"] {
+        write_file(&here.join(path), b"x");
+    }
+    symlink("../real", here.join("s/dir")).unwrap();
+    symlink("../real/file", here.join("s/link")).unwrap();
+    for flag in ["-k", "-L"] {
+        write_file(&here.join("s/own"), b"x");
+        let mut command = cp();
+        command.current_dir(here.path()).args([flag, "--remove-source-files", "s/", "copy"]);
+        run(&mut command).expect(0);
+        assert!(here.join("real/dir/f").exists() && here.join("real/file").exists(), "{flag}");
+        assert!(here.join("copy/dir/dir/f").exists() && !here.join("s/own").exists(), "{flag}");
     }
 }
 

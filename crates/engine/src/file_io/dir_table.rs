@@ -88,6 +88,13 @@ impl DirTable {
         inner.nodes.contains_key(&id) || inner.roots.contains_key(&id)
     }
 
+    /// True if a directory is beneath a symlink that is followed.
+    pub(crate) fn is_linked(&self, id: u64) -> bool {
+        let inner = lock(&self.0);
+        let parents = std::iter::successors(inner.nodes.get(&id), |n| inner.nodes.get(&n.parent));
+        parents.into_iter().any(|node| node.linked.is_some())
+    }
+
     /// Returns a descriptor of a directory.
     ///
     /// While descriptors are short it closes those of the table and tries again, without the lock.

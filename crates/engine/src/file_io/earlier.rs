@@ -3,6 +3,7 @@
 
 use super::root::PathRoot;
 use crate::base::error::{Error, ErrorKind, os_message};
+use crate::base::owner_access::OWNER_ACCESS;
 use crate::base::part_names::is_part_name;
 use bankfull_proto::sources::split_path;
 use bankfull_proto::wire::control::{BackupRules, Cause, EarlierRules, Failure};
@@ -34,6 +35,8 @@ pub(crate) struct Earlier {
 pub(crate) struct Backup {
     /// Directory with the paths of the destination; `None`: beside the originals.
     dir: Option<Arc<Dir>>,
+    /// The destination.
+    base: Arc<Dir>,
     suffix: OsString,
 }
 
@@ -71,7 +74,7 @@ impl Earlier {
             }
         }
         if let Some(backup) = &rules.backup {
-            earlier.backup = Some(Backup::open(root, destination, device, backup)?);
+            earlier.backup = Some(Backup::open(root, destination, base, backup)?);
         }
         Ok(earlier)
     }
@@ -94,48 +97,74 @@ fn unusable(flag: &str, shown: &str, error: &io::Error) -> Error {
     Error::new(kind, text)
 }
 
-/// Creates the last component of a path.
-fn make_dir(root: &PathRoot, path: &[u8]) -> io::Result<Dir> {
+/// Opens a directory, and creates what is missing of its path.
+fn make_path(root: &PathRoot, path: &[u8]) -> io::Result<Dir> {
+    match root.open_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
     let parts = split_path(path);
     let name = parts.name.map(OsStr::from_bytes).ok_or(io::ErrorKind::NotFound)?;
-    let parent = root.open_dir(parts.dir)?;
-    make_child(&parent, name)
-}
-
-fn make_child(parent: &Dir, name: &OsStr) -> io::Result<Dir> {
-    match parent.mkdir(name, 0o700) {
+    let parent = make_path(root, parts.dir)?;
+    match parent.mkdir(name, 0o777) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         _ => parent.open_child_dir(name),
     }
+}
+
+/// Opens a directory of backups; a new one gets the mode of the original, and access for its owner.
+fn make_like(above: &Dir, name: &OsStr, original: Option<&Dir>) -> io::Result<Dir> {
+    match above.mkdir(name, 0o700) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return above.open_child_dir(name),
+        made => made?,
+    }
+    let made = above.open_child_dir(name)?;
+    if let Some(mode) = original.and_then(|dir| dir.stat_self().ok()).map(|stat| stat.mode) {
+        made.set_own_mode(mode & 0o777 | OWNER_ACCESS)?;
+    }
+    Ok(made)
 }
 
 impl Backup {
     fn open(
         root: &PathRoot,
         destination: &[u8],
-        device: Option<u64>,
+        base: &Dir,
         rules: &BackupRules,
     ) -> Result<Self, Error> {
+        let usage = |text: String| Err(Failure::new(Cause::Usage, text).into());
+        let identity = |dir: &Dir| dir.stat_self().map(|stat| (stat.dev, stat.ino));
+        let own = identity(base).map_err(|e| unusable("--backup", "", &e))?;
+        let base = Arc::new(base.try_clone().map_err(|e| unusable("--backup", "", &e))?);
         let given = rules.suffix.as_ref().map(|suffix| OsStr::from_bytes(&suffix.0).to_owned());
         let Some(dir) = &rules.dir else {
             let suffix = given.unwrap_or_else(|| BACKUP_SUFFIX.into());
-            return Ok(Self { dir: None, suffix });
+            if suffix.is_empty() {
+                return usage("a backup beside its original needs a suffix".to_owned());
+            }
+            return Ok(Self { dir: None, base, suffix });
         };
         let shown = OsStr::from_bytes(&dir.0).to_string_lossy().into_owned();
         let path = beneath(destination, &dir.0);
-        let opened = match root.open_dir(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => make_dir(root, &path),
-            opened => opened,
-        };
-        let opened = opened.map_err(|e| unusable("--backup-dir", &shown, &e))?;
-        if opened.stat_self().map(|stat| stat.dev).ok() != device {
-            let text = format!(
+        let failed = |e| unusable("--backup-dir", &shown, &e);
+        let opened = make_path(root, &path).map_err(failed)?;
+        let found = identity(&opened).map_err(failed)?;
+        if found.0 != own.0 {
+            return usage(format!(
                 "--backup-dir {shown} is on another file system than the destination: choose a \
                  directory beside it"
-            );
-            return Err(Failure::new(Cause::Usage, text).into());
+            ));
         }
-        Ok(Self { dir: Some(Arc::new(opened)), suffix: given.unwrap_or_default() })
+        let suffix = given.unwrap_or_default();
+        match found == own {
+            true if suffix.is_empty() => usage(format!(
+                "--backup-dir {shown} is the destination itself: choose another directory, or add \
+                 --suffix"
+            )),
+            // As without a directory.
+            true => Ok(Self { dir: None, base, suffix }),
+            false => Ok(Self { dir: Some(Arc::new(opened)), base, suffix }),
+        }
     }
 
     /// True if backups have a directory of their own.
@@ -156,6 +185,8 @@ impl Backup {
     }
 
     /// Gives an entry a second name as a backup, in place of an earlier one.
+    ///
+    /// Where it may have none, it is renamed.
     ///
     /// `above` is the path of its directory beneath the destination. Directories have none.
     ///
@@ -182,21 +213,35 @@ impl Backup {
             Some(root) => root,
         };
         let mut at = Arc::clone(kept);
+        let mut original = self.base.try_clone().ok();
         for part in above.components() {
             if let Component::Normal(part) = part {
-                at = Arc::new(make_child(&at, part)?);
+                original = original.and_then(|dir| dir.open_child_dir(part).ok());
+                at = Arc::new(make_like(&at, part, original.as_ref())?);
             }
         }
         replace_by_link(&at, kept_name, dir, name)
     }
 }
 
-/// Makes a hard link in the place of any file.
+/// Makes a hard link in the place of any other file, or renames the file if it cannot have one.
+///
+/// # Errors
+/// Those of the file system; `InvalidInput` if both names are of the same file.
 fn replace_by_link(to: &Dir, to_name: &OsStr, from: &Dir, name: &OsStr) -> io::Result<()> {
     for _ in 0..MAX_TRIES {
         match to.link(to_name, from, name) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) if may_have_no_link(&e) => return to.rename_from(from, name, to_name),
             linked => return linked,
+        }
+        let identity = |dir: &Dir, name| dir.stat(name).map(|stat| (stat.dev, stat.ino));
+        match identity(to, to_name) {
+            Ok(found) if found == identity(from, name)? => {
+                let text = "its backup would be the file itself";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            _ => {}
         }
         match to.unlink(to_name) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -204,6 +249,15 @@ fn replace_by_link(to: &Dir, to_name: &OsStr, from: &Dir, name: &OsStr) -> io::R
         }
     }
     to.link(to_name, from, name)
+}
+
+/// True if a file may not have another name: it belongs to another user, or has too many.
+///
+/// Also on a file system without hard links. (link(2), proc(5): protected_hardlinks)
+fn may_have_no_link(error: &io::Error) -> bool {
+    let kinds =
+        [io::ErrorKind::PermissionDenied, io::ErrorKind::TooManyLinks, io::ErrorKind::Unsupported];
+    kinds.contains(&error.kind())
 }
 
 #[cfg(test)]
@@ -217,7 +271,8 @@ mod tests {
         let write = |name: &str, text: &str| std::fs::write(here.path().join(name), text).unwrap();
         write("f", "new");
         write("f~", "old");
-        let beside = Backup { dir: None, suffix: "~".into() };
+        let base = Arc::new(dir.try_clone().unwrap());
+        let beside = Backup { dir: None, base: Arc::clone(&base), suffix: "~".into() };
         beside.keep(&dir, OsStr::new("f"), Path::new("")).unwrap();
         beside.keep(&dir, OsStr::new("none"), Path::new("")).unwrap();
         let read = |name: &str| std::fs::read_to_string(here.path().join(name)).unwrap();
@@ -225,11 +280,23 @@ mod tests {
         assert!(beside.holds(&dir, OsStr::new("f~")) && !beside.holds(&dir, OsStr::new("f")));
         std::fs::create_dir(here.path().join("old")).unwrap();
         let old = Arc::new(dir.open_child_dir(OsStr::new("old")).unwrap());
-        let apart = Backup { dir: Some(old), suffix: OsString::new() };
+        let apart = Backup {
+            dir: Some(Arc::clone(&old)),
+            base: Arc::clone(&base),
+            suffix: OsString::new(),
+        };
+        std::fs::create_dir_all(here.path().join("a/b")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o750);
+        std::fs::set_permissions(here.path().join("a"), mode).unwrap();
         apart.keep(&dir, OsStr::new("f"), Path::new("a/b")).unwrap();
         assert_eq!(read("old/a/b/f"), "new");
+        assert_eq!(old.stat(OsStr::new("a")).unwrap().mode, 0o750);
+        // Neither is a backup if both names are of one file.
+        let itself = Backup { suffix: OsString::new(), ..beside };
+        assert!(itself.keep(&dir, OsStr::new("f"), Path::new("")).is_err());
+        assert_eq!(read("f"), "new");
         write(".bankfull-0123456789abcdef", "x");
-        let reserved = Backup { dir: None, suffix: ".part".into() };
+        let reserved = Backup { dir: None, base, suffix: ".part".into() };
         let name = OsStr::new(".bankfull-0123456789abcdef");
         assert!(reserved.keep(&dir, name, Path::new("")).is_err());
         assert!(apart.holds(&dir, OsStr::new("old")) && !apart.holds(&dir, OsStr::new("f")));

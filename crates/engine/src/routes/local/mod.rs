@@ -3,6 +3,7 @@
 //! copied by the kernel, without data streams.
 
 mod mover;
+mod own_copies;
 
 use super::client::{self, path_bytes};
 use crate::base::cancel::Cancel;
@@ -31,6 +32,7 @@ use crate::transfer::sender::Sender;
 use crate::transport::control::{ConnectionLoss, ControlReader, Outbox};
 use bankfull_proto::names::components;
 use bankfull_proto::part::ResumePolicy;
+use own_copies::refuse_loss;
 use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
@@ -69,6 +71,9 @@ pub(crate) fn run(
     refuse_into_itself(&items, options.destination.path())?;
     let (mut target, destinations) =
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
+    if let Some(base) = &target.base {
+        refuse_loss(&items, (base, target.rename.as_deref()), options)?;
+    }
     if options.rules.delete.is_some() {
         target.asked.delete = options.rules.delete;
         target.asked.filters = options.rules.filters.clone();

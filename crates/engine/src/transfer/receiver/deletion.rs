@@ -62,6 +62,9 @@ impl<'d, 'a> Deletion<'d, 'a> {
             return self.registry.report_problem(self.registry.dirs.path(0), failure);
         }
         self.names.sort();
+        if let Some(failure) = self.refuse_empty_sources(filters) {
+            return self.registry.report_problem(self.registry.dirs.path(0), failure);
+        }
         if let Some(limit) = self.limit {
             self.clean_roots(filters);
             if self.counted > limit {
@@ -82,22 +85,41 @@ impl<'d, 'a> Deletion<'d, 'a> {
     fn refusal(&self) -> Option<Failure> {
         let counts = &self.registry.stats.counts;
         let failed = read(&counts.files_failed).saturating_sub(read(&counts.files_vanished));
-        let text = if failed > 0 && self.rules.ignore_errors != Some(true) {
-            "nothing is deleted at the destination, as entries failed: copy again once they can be \
-             read, or add --ignore-errors"
-        } else if self.names.is_empty() && self.rules.empty_source != Some(true) {
-            "nothing is deleted at the destination, as the source is empty: add \
-             --allow-empty-source to delete everything"
-        } else {
+        if failed == 0 || self.rules.ignore_errors == Some(true) {
             return None;
-        };
+        }
+        let text = "nothing is deleted at the destination, as entries failed: copy again once \
+                    that is mended, or add --ignore-errors";
+        Some(Failure::new(Cause::Other, text))
+    }
+
+    /// Returns the failure of an empty source whose deletion would remove something.
+    fn refuse_empty_sources(&mut self, filters: &FilterScope) -> Option<Failure> {
+        let empty = self.names.empty_roots();
+        if empty.is_empty() || self.rules.empty_source == Some(true) {
+            return None;
+        }
+        // Counts, and deletes nothing.
+        let limit = self.limit.replace(0);
+        self.clean(empty, filters);
+        self.limit = limit;
+        if std::mem::take(&mut self.counted) == 0 {
+            return None;
+        }
+        let text = "nothing is deleted at the destination, as a source is empty: add \
+                    --allow-empty-source to delete what it does not have";
         Some(Failure::new(Cause::Other, text))
     }
 
     fn clean_roots(&mut self, filters: &FilterScope) {
+        self.clean(self.names.roots(), filters);
+    }
+
+    /// Cleans the directories of these sources.
+    fn clean(&mut self, roots: Vec<Vec<u8>>, filters: &FilterScope) {
         let above = DirFilters::new(filters.clone(), &WalkRules::default());
         let Ok(base) = self.registry.dirs.open(0) else { return };
-        for root in self.names.roots() {
+        for root in roots {
             let name = OsStr::from_bytes(&root);
             let opened = match root.is_empty() {
                 true => base.try_clone(),
@@ -274,6 +296,9 @@ impl<'d, 'a> Deletion<'d, 'a> {
                 return false;
             }
         };
+        if !self.dry_run && self.limit.is_none() {
+            open_to_owner(&dir);
+        }
         let (path, depth) = (path.to_owned(), at.depth + 1);
         let cleaned = Cleaned { dir: &dir, path, filters: &filters, depth, is_deleted: true };
         let mut entries = Vec::new();
@@ -350,6 +375,17 @@ impl<'d, 'a> Deletion<'d, 'a> {
         let shown = self.shown(&path);
         let failure = failure(format!("cannot delete {}", shown.display()), error);
         self.registry.report_problem(shown, failure);
+    }
+}
+
+/// Gives the owner access to a directory whose entries are deleted.
+///
+/// On failure, the removal reports the reason.
+fn open_to_owner(dir: &Dir) {
+    if let Ok(stat) = dir.stat_self()
+        && lacks_owner_access(&stat)
+    {
+        let _ = dir.set_own_mode(stat.mode | OWNER_ACCESS);
     }
 }
 

@@ -183,7 +183,16 @@ impl MetadataWriter {
         entry: &Entry,
         earlier: Option<u32>,
     ) -> io::Result<()> {
-        let mut now = target.stat()?;
+        self.apply_to(target, entry, target.stat()?, earlier)
+    }
+
+    fn apply_to(
+        &self,
+        target: Target<'_>,
+        entry: &Entry,
+        mut now: Stat,
+        earlier: Option<u32>,
+    ) -> io::Result<()> {
         let is_changed = self.set_owner(target, entry, &now)?;
         if self.set_xattrs(target, entry, &now)? || is_changed {
             now = target.stat()?;
@@ -197,13 +206,16 @@ impl MetadataWriter {
         self.set_times(target, entry, &now)
     }
 
-    /// Sets the metadata of an existing entry where it differs.
-    pub(crate) fn refresh(&self, dir: &Dir, name: &OsStr, entry: &Entry) -> io::Result<()> {
-        let earlier = match self.keeps(MetadataRules::NO_MODES) {
-            true => Some(dir.stat(name)?.mode),
-            false => None,
-        };
-        self.apply(Target::Entry(dir, name), entry, earlier)
+    /// Sets the metadata of an existing entry where it differs from what is there `now`.
+    pub(crate) fn refresh(
+        &self,
+        dir: &Dir,
+        name: &OsStr,
+        entry: &Entry,
+        now: Stat,
+    ) -> io::Result<()> {
+        let earlier = self.keeps(MetadataRules::NO_MODES).then_some(now.mode);
+        self.apply_to(Target::Entry(dir, name), entry, now, earlier)
     }
 
     /// True if an entry has all the metadata that is kept.

@@ -10,7 +10,7 @@ use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
 use bankfull_proto::part::{COMMIT_STEPS, CommitStep};
 use bankfull_proto::wire::control::{Cause, Entry, Failure, MetadataRules};
-use bankfull_sys::{Dir, FileKind};
+use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -145,7 +145,7 @@ impl Placer {
                     && dir.read_link(name).is_ok_and(|t| t == target) =>
             {
                 if !self.dry_run {
-                    self.refresh_metadata(dir, name, entry).map_err(failed)?;
+                    self.refresh_metadata(dir, name, entry, stat).map_err(failed)?;
                 }
                 return Ok(false);
             }
@@ -187,7 +187,7 @@ impl Placer {
             }
             Ok(stat) if stat.special == Some(special) => {
                 if !self.dry_run {
-                    self.refresh_metadata(dir, name, entry).map_err(failed)?;
+                    self.refresh_metadata(dir, name, entry, stat).map_err(failed)?;
                 }
                 return Ok(Some(false));
             }
@@ -211,13 +211,14 @@ impl Placer {
         Ok(Some(true))
     }
 
-    /// Updates the metadata of a file that was not sent.
+    /// Updates the metadata of a file that was not sent, and is `now` as it was found.
     pub(crate) fn refresh_metadata(
         &self,
         dir: &Dir,
         name: &OsStr,
         entry: &Entry,
+        now: Stat,
     ) -> io::Result<()> {
-        self.dirs.metadata.refresh(dir, name, entry)
+        self.dirs.metadata.refresh(dir, name, entry, now)
     }
 }

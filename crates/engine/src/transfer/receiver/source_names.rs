@@ -27,8 +27,8 @@ pub(super) struct SourceNames {
     dirs: HashMap<u64, u64>,
     /// Names of the sources that are directories; empty: their contents.
     roots: BTreeSet<Vec<u8>>,
-    /// Number of entries in these.
-    entries: u64,
+    /// Those without an entry so far, by hash.
+    empty_roots: HashMap<u64, Vec<u8>>,
 }
 
 impl SourceNames {
@@ -40,7 +40,7 @@ impl SourceNames {
             unlisted: Vec::new(),
             dirs: HashMap::from([(0, BASE)]),
             roots: BTreeSet::new(),
-            entries: 0,
+            empty_roots: HashMap::new(),
         }
     }
 
@@ -66,9 +66,12 @@ impl SourceNames {
             self.dirs_seen.push(hash);
         }
         match entry.parent {
-            0 if is_dir => drop(self.roots.insert(entry.name.clone())),
+            0 if is_dir => {
+                self.roots.insert(entry.name.clone());
+                self.empty_roots.insert(hash, entry.name.clone());
+            }
             0 => {}
-            _ => self.entries += 1,
+            _ => drop(self.empty_roots.remove(&parent)),
         }
         Ok(())
     }
@@ -88,7 +91,7 @@ impl SourceNames {
                 }
                 name => {
                     self.add(dir, name)?;
-                    self.entries += 1;
+                    self.empty_roots.remove(&dir);
                 }
             }
         }
@@ -140,14 +143,14 @@ impl SourceNames {
         self.is_dir(hash) && self.unlisted.binary_search(&hash).is_err()
     }
 
-    /// True if the sources have no entries.
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
-
     /// Returns the names of the sources that are directories.
     pub(super) fn roots(&self) -> Vec<Vec<u8>> {
         self.roots.iter().cloned().collect()
+    }
+
+    /// Returns the names of those that have no entries.
+    pub(super) fn empty_roots(&self) -> Vec<Vec<u8>> {
+        self.empty_roots.values().cloned().collect()
     }
 
     /// Returns the hash of a source.
@@ -184,7 +187,7 @@ mod tests {
     fn names_are_known_by_their_paths() {
         let mut names = SourceNames::new();
         names.record(&entry(1, 0, "", EntryKind::Dir)).unwrap();
-        assert!(names.is_empty());
+        assert_eq!(names.empty_roots(), [b""]);
         names.record(&entry(2, 1, "d", EntryKind::Dir)).unwrap();
         names.record(&entry(3, 2, "f", EntryKind::File)).unwrap();
         names.record(&entry(4, 1, "e", EntryKind::Dir)).unwrap();
@@ -196,7 +199,11 @@ mod tests {
         let (d, e) = (names.hash(BASE, b"d"), names.hash(BASE, b"e"));
         assert!(names.has(names.hash(d, b"f")) && names.has(names.hash(d, b"pipe")));
         assert!(!names.has(names.hash(e, b"f")) && !names.has(names.hash(BASE, b"f")));
-        assert!(names.is_listed(d) && !names.is_listed(e) && !names.is_empty());
-        assert_eq!(names.roots(), [b""]);
+        assert!(names.is_listed(d) && !names.is_listed(e));
+        assert_eq!((names.roots(), names.empty_roots()), (vec![Vec::new()], Vec::new()));
+        names.record(&entry(9, 0, "other", EntryKind::Dir)).unwrap();
+        assert_eq!(names.empty_roots(), [b"other"]);
+        names.leave_out(&[left_out(9, "pipe")]).unwrap();
+        assert!(names.empty_roots().is_empty());
     }
 }

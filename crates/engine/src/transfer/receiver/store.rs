@@ -382,7 +382,8 @@ impl<'a> FileStore<'a> {
             if self.dry_run {
                 return Ok(());
             }
-            self.placer.refresh_metadata(&dir, &incoming.name, &incoming.entry)
+            let now = dir.stat(&incoming.name)?;
+            self.placer.refresh_metadata(&dir, &incoming.name, &incoming.entry, now)
         });
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         match refreshed {

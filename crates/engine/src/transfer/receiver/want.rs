@@ -421,9 +421,10 @@ impl WantDecider<'_> {
             }
             let existing = existing.filter(|found| self.keeps_time(entry, found));
             let kept = existing.map(|found| with_time_of(entry, &found));
-            self.placer
-                .refresh_metadata(&dir, &incoming.name, kept.as_ref().unwrap_or(entry))
-                .map_err(|e| self.registry.write_failure(incoming, &e))?;
+            let kept = kept.as_ref().unwrap_or(entry);
+            let refresh = |now| self.placer.refresh_metadata(&dir, &incoming.name, kept, now);
+            let refreshed = stat.map_or(Ok(()), refresh);
+            refreshed.map_err(|e| self.registry.write_failure(incoming, &e))?;
         }
         match plan {
             Plan::Refuse(failure) => Err(failure),

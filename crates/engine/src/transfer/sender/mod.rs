@@ -102,7 +102,8 @@ impl<'a> Sender<'a> {
 
     /// Records a file for its removal, unless its content is elsewhere.
     fn remove_later(&self, file: &SourceFile, path: &Path) {
-        if self.rules.removes_sources && !self.rules.dry_run && file.linked.is_none() {
+        let removes = self.rules.removes_sources && !self.rules.dry_run;
+        if removes && file.linked.is_none() && !self.files.dirs.is_linked(file.dir) {
             self.removal.add(path.to_owned(), file.entry.version);
         }
     }
