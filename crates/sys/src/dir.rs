@@ -245,7 +245,7 @@ impl Dir {
         Ok(rustix::fs::renameat(self, entry_name(from)?, self, entry_name(to)?)?)
     }
 
-    /// Renames the entry `from` of another directory to `to`, in place of an entry of that name.
+    /// Renames the entry `from` of another directory to `to`, replacing an entry.
     ///
     /// # Errors
     ///

@@ -117,6 +117,10 @@ impl EventSink for Reporter {
             _ => {}
         }
     }
+
+    fn wants_completed(&self) -> bool {
+        self.wants_completed
+    }
 }
 
 impl GatherSink for Reporter {
@@ -136,6 +140,10 @@ impl GatherSink for Reporter {
 
     fn source_done(&self, source: usize, result: &Result<Summary, Error>) {
         self.send(Message::SourceDone(source, Box::new(result.clone())));
+    }
+
+    fn wants_completed(&self) -> bool {
+        self.wants_completed
     }
 }
 

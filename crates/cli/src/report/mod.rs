@@ -108,6 +108,10 @@ impl EventSink for Recorder<'_, dyn EventSink + '_> {
         self.add(0, &event);
         self.next.event(event);
     }
+
+    fn wants_completed(&self) -> bool {
+        self.next.wants_completed()
+    }
 }
 
 impl GatherSink for Recorder<'_, dyn GatherSink + '_> {
@@ -118,6 +122,10 @@ impl GatherSink for Recorder<'_, dyn GatherSink + '_> {
 
     fn source_done(&self, source: usize, result: &Result<Summary, Error>) {
         self.next.source_done(source, result);
+    }
+
+    fn wants_completed(&self) -> bool {
+        self.next.wants_completed()
     }
 }
 

@@ -80,8 +80,11 @@ fn backups_are_those_of_rsync() {
     }
 }
 
-/// Copies a new version over one file, and returns what happened with all files beside it.
-fn replace_one(flags: &[&str]) -> (Option<i32>, String, Vec<(PathBuf, Vec<u8>)>) {
+/// Files with their content.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// Copies a new version over one file; returns exit code, message and all files.
+fn replace_one(flags: &[&str]) -> (Option<i32>, String, Files) {
     let here = Scratch::new();
     write_file(&here.join("s/f"), b"new version");
     write_file(&here.join("d/f"), b"old");

@@ -150,6 +150,10 @@ impl EventSink for Collector<'_> {
         }
         self.next.event(event);
     }
+
+    fn wants_completed(&self) -> bool {
+        self.next.wants_completed()
+    }
 }
 
 /// Result of a probe.

@@ -189,6 +189,10 @@ impl EventSink for SessionSink<'_> {
             }
         }
     }
+
+    fn wants_completed(&self) -> bool {
+        self.events.wants_completed()
+    }
 }
 
 #[cfg(test)]

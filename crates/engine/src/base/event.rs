@@ -12,6 +12,11 @@ use std::time::{Duration, SystemTime};
 pub trait EventSink: Send + Sync {
     /// Receives one event.
     fn event(&self, event: Event);
+
+    /// False if [`Event::Completed`] is of no use, and need not be made.
+    fn wants_completed(&self) -> bool {
+        true
+    }
 }
 
 /// Drops every event.
@@ -20,6 +25,10 @@ pub struct NoEvents;
 
 impl EventSink for NoEvents {
     fn event(&self, _event: Event) {}
+
+    fn wants_completed(&self) -> bool {
+        false
+    }
 }
 
 /// Path of the bytes between the two sides.

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tracing::{Span, debug, field, info, info_span, trace, warn};
+use tracing::{Level, Span, debug, field, info, info_span, trace, warn};
 
 /// Target of the log lines that repeat events. A program that shows events can leave them out.
 pub const EVENT_LOG_TARGET: &str = "bankfull::events";
@@ -165,6 +165,10 @@ impl EventSink for EventLog<'_> {
         self.log(&event);
         self.next.event(event);
     }
+
+    fn wants_completed(&self) -> bool {
+        is_logged(Level::DEBUG) || self.next.wants_completed()
+    }
 }
 
 /// Logs the number of failures and warnings that were not logged one by one.
@@ -283,7 +287,19 @@ fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
 
+/// True if events of a level are logged.
+fn is_logged(level: Level) -> bool {
+    match level {
+        Level::DEBUG => tracing::enabled!(target: EVENT_LOG_TARGET, Level::DEBUG),
+        _ => tracing::enabled!(target: EVENT_LOG_TARGET, Level::TRACE),
+    }
+}
+
 fn log_completed(path: &Path, outcome: Outcome, bytes: Bytes) {
+    let level = if outcome == Outcome::Unchanged { Level::TRACE } else { Level::DEBUG };
+    if !is_logged(level) {
+        return;
+    }
     let (path, bytes) = (&*path_text(path), bytes.0);
     match outcome {
         Outcome::Copied => debug!(target: EVENT_LOG_TARGET, path, bytes, "file copied"),

@@ -224,7 +224,9 @@ impl Backup {
     }
 }
 
-/// Makes a hard link in the place of any other file, or renames the file if it cannot have one.
+/// Makes a hard link in the place of any other file.
+///
+/// A file that cannot have one is renamed.
 ///
 /// # Errors
 /// Those of the file system; `InvalidInput` if both names are of the same file.

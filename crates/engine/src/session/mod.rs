@@ -3,7 +3,7 @@
 pub(crate) mod feedback_inbox;
 pub(crate) mod interface_sharing;
 mod lifecycle;
-mod send_setup;
+pub(crate) mod send_setup;
 mod stream_table;
 mod stream_target;
 
@@ -20,6 +20,7 @@ use crate::transport::socket::Socket;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, pacing};
+use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_sys::TcpInfo;
 use feedback_inbox::FeedbackInbox;
 use interface_sharing::InterfaceSharing;
@@ -68,6 +69,13 @@ impl Session {
     pub(crate) fn window_share(&self) -> Option<Bytes> {
         let count = self.target.initial().max(self.stream_count() as u32);
         self.overrides.window.map(|window| pacing::window_per_stream(window, count))
+    }
+
+    /// Returns the number of outstanding files that are of use on the path.
+    pub(crate) fn useful_outstanding_files(&self) -> u32 {
+        let sampled = self.streams.sample(|_, _, _| {});
+        let rtt = sampled.min_rtt.or(sampled.quic_smoothed_rtt);
+        rtt.map_or(MAX_OUTSTANDING_FILES, send_setup::useful_files)
     }
 
     /// Returns the rates that the user's settings allow: rate limit, and window over min RTT.

@@ -13,6 +13,23 @@ use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::wire::control::Credit;
 use bankfull_sys::Pipe;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Outstanding files that suffice on a short path.
+///
+/// (measured: a million unchanged files over loopback; the client takes 4.3 s of CPU with 4096 and
+/// 8.9 s with 65536, which do not fit its caches)
+pub(crate) const SHORT_PATH_FILES: u32 = 4096;
+
+/// RTT at which the maximum of the protocol is of use. (the product that it is chosen for)
+const LONG_PATH_RTT: Duration = Duration::from_millis(200);
+
+/// Returns the number of outstanding files that are of use at an RTT.
+pub(super) fn useful_files(rtt: Duration) -> u32 {
+    let share = rtt.as_secs_f64() / LONG_PATH_RTT.as_secs_f64();
+    let files = share * f64::from(MAX_OUTSTANDING_FILES);
+    (files as u32).clamp(SHORT_PATH_FILES, MAX_OUTSTANDING_FILES)
+}
 
 /// Limits of the data streams on the sending side.
 pub(crate) struct SendSetup {
@@ -94,5 +111,18 @@ impl SendSetup {
         if let Some(credit) = &self.credit {
             credit.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_files_are_outstanding_on_longer_paths() {
+        let at = |millis| useful_files(Duration::from_millis(millis));
+        assert_eq!([at(0), at(1), at(12)], [SHORT_PATH_FILES; 3]);
+        assert_eq!(at(100), MAX_OUTSTANDING_FILES / 2);
+        assert_eq!([at(200), at(2000)], [MAX_OUTSTANDING_FILES; 2]);
     }
 }

@@ -6,6 +6,7 @@ use crate::base::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::base::sync::lock;
 use crate::model::path_cache::PathObserver;
 use bankfull_control::{Bytes, Limit, Rate, StageTimes, limited_by};
+use bankfull_proto::hash::FileHash;
 use bankfull_proto::wire::control::{Cause, Failure, Problem, SideSummary};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -43,13 +44,21 @@ pub(crate) struct SessionStats<'a> {
     cpu_time: Mutex<Duration>,
     started: Instant,
     events: &'a dyn EventSink,
+    /// False if completed files are counted alone.
+    wants_completed: bool,
     path_observer: Mutex<PathObserver>,
 }
 
 impl<'a> SessionStats<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
         let (counts, times, cpu_time, path_observer) = Default::default();
-        Self { counts, times, cpu_time, started, events, path_observer }
+        let wants_completed = events.wants_completed();
+        Self { counts, times, cpu_time, started, events, wants_completed, path_observer }
+    }
+
+    /// True if completed files are reported by their paths.
+    pub(crate) fn wants_completed(&self) -> bool {
+        self.wants_completed
     }
 
     pub(crate) fn event(&self, event: Event) {
@@ -98,7 +107,7 @@ impl<'a> SessionStats<'a> {
     }
 
     /// Records a file that the destination already has.
-    pub(crate) fn file_skipped(&self, path: PathBuf, bytes: u64) {
+    pub(crate) fn file_skipped(&self, path: impl FnOnce() -> PathBuf, bytes: u64) {
         add(&self.counts.files_skipped, 1);
         add(&self.counts.bytes_skipped, bytes);
         self.file_completed(path, Outcome::Unchanged, bytes, None);
@@ -120,7 +129,12 @@ impl<'a> SessionStats<'a> {
     }
 
     /// Records a file that is in place.
-    pub(crate) fn file_copied(&self, path: PathBuf, bytes: u64, blake3: Option<String>) {
+    pub(crate) fn file_copied(
+        &self,
+        path: impl FnOnce() -> PathBuf,
+        bytes: u64,
+        blake3: Option<FileHash>,
+    ) {
         add(&self.counts.files_copied, 1);
         add(&self.counts.bytes_copied, bytes);
         self.file_completed(path, Outcome::Copied, bytes, blake3);
@@ -128,10 +142,10 @@ impl<'a> SessionStats<'a> {
 
     pub(crate) fn file_completed(
         &self,
-        path: PathBuf,
+        path: impl FnOnce() -> PathBuf,
         outcome: Outcome,
         bytes: u64,
-        hash: Option<String>,
+        hash: Option<FileHash>,
     ) {
         if outcome == Outcome::WouldCopy {
             add(&self.counts.planned, 1);
@@ -140,7 +154,10 @@ impl<'a> SessionStats<'a> {
         if matches!(outcome, Outcome::Deleted | Outcome::WouldDelete) {
             add(&self.counts.deleted, 1);
         }
-        self.event(Event::Completed { path, outcome, bytes: Bytes(bytes), blake3: hash });
+        if self.wants_completed {
+            let (path, bytes, blake3) = (path(), Bytes(bytes), hash.map(|hash| hash.to_string()));
+            self.event(Event::Completed { path, outcome, bytes, blake3 });
+        }
     }
 
     pub(crate) fn progress(&self) -> Progress {

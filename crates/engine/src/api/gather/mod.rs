@@ -48,6 +48,11 @@ pub trait GatherSink: Send + Sync {
     /// Receives one event of a source, numbered from 0 in the given order.
     fn event(&self, source: usize, event: Event);
 
+    /// False if [`Event::Completed`] is of no use, and need not be made.
+    fn wants_completed(&self) -> bool {
+        true
+    }
+
     /// Receives the result of a source, once for each. Sources stopped before their turn end as
     /// [`ErrorKind::Interrupted`]. The only later events are warnings about directories shared by
     /// merged sources.
@@ -514,6 +519,10 @@ impl EventSink for SourceSink<'_> {
             lock(&self.login).take();
         }
         self.events.event(self.number, event);
+    }
+
+    fn wants_completed(&self) -> bool {
+        self.events.wants_completed()
     }
 }
 

@@ -24,6 +24,7 @@ use crate::model::transfer_options::{Purpose, TransferOptions};
 use crate::run::context::RunContext;
 use crate::run::driver::{SessionRunner, report_destinations};
 use crate::session::Session;
+use crate::session::send_setup::SHORT_PATH_FILES;
 use crate::stats::counters::add;
 use crate::stats::session_stats::{SessionStats, SideSummaries, UserLimits};
 use crate::transfer::lister::Lister;
@@ -94,7 +95,9 @@ pub(crate) fn run(
     // Reflinked and kernel-copied data is not written by this process.
     let rate_max = options.overrides.rate_max;
     let overrides = Overrides { rate_max, direct: DirectIo::Off, ..Overrides::default() };
-    let session = Arc::new(Session::new(overrides, 0));
+    let mut session = Session::new(overrides, 0);
+    session.send.max_outstanding_files = SHORT_PATH_FILES;
+    let session = Arc::new(session);
     let stats = SessionStats::new(events, started);
     let runner = local_runner(&session, &stats, cancel, options);
     let (near, far) = socket_pair()?;

@@ -1,4 +1,4 @@
-//! Sources that a copy within this host would destroy, as they are in their own destination.
+//! Sources that are their own destination, and that a copy would destroy.
 
 use crate::base::error::{Error, ErrorKind};
 use crate::file_io::roots::SourceItem;

@@ -357,7 +357,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
         let shown = self.shown(path);
         let mut bytes = shown.clone().into_os_string().into_vec();
         bytes.truncate(MAX_PATH_BYTES);
-        self.registry.stats.file_completed(shown, outcome, 0, None);
+        self.registry.stats.file_completed(|| shown, outcome, 0, None);
         self.batch.push(PathBytes(bytes));
         // Half a frame of paths of usual length.
         if self.batch.len() >= MAX_ENTRIES_PER_BATCH / 8 {

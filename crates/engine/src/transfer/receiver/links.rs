@@ -97,7 +97,7 @@ impl FileRegistry<'_> {
             return make_want(entry.id, Verdict::Skip);
         }
         let path = self.dirs.path_of(entry.parent, &self.dirs.local_name(entry));
-        self.stats.file_completed(path, Outcome::WouldCopy, 0, None);
+        self.stats.file_completed(|| path, Outcome::WouldCopy, 0, None);
         make_want(entry.id, Verdict::WouldSend)
     }
 

@@ -58,7 +58,7 @@ impl WantDecider<'_> {
         match placed {
             Ok(true) if self.dry_run => {
                 let path = registry.dirs.path_of(entry.parent, &name);
-                registry.stats.file_completed(path, Outcome::WouldCopy, 0, None);
+                registry.stats.file_completed(|| path, Outcome::WouldCopy, 0, None);
                 wants.push(make_want(entry.id, Verdict::WouldSend));
             }
             Ok(true) => {
@@ -105,7 +105,7 @@ impl WantDecider<'_> {
         }
         match placed {
             Ok(Some(true)) if self.dry_run => {
-                registry.stats.file_completed(shown(), Outcome::WouldCopy, 0, None);
+                registry.stats.file_completed(shown, Outcome::WouldCopy, 0, None);
                 wants.push(make_want(entry.id, Verdict::WouldSend));
             }
             Ok(Some(true)) => made.push(entry.id),

@@ -211,7 +211,7 @@ impl Placer {
         Ok(Some(true))
     }
 
-    /// Updates the metadata of a file that was not sent, and is `now` as it was found.
+    /// Updates the metadata of a file that was found with that of `now`.
     pub(crate) fn refresh_metadata(
         &self,
         dir: &Dir,

@@ -106,7 +106,7 @@ impl Selection {
             EntryKind::File => {
                 add(&counts.files_total, 1);
                 add(&counts.bytes_total, entry.known_size());
-                let path = dirs.path_of(entry.parent, &dirs.local_name(entry));
+                let path = || dirs.path_of(entry.parent, &dirs.local_name(entry));
                 registry.stats.file_skipped(path, entry.known_size());
             }
         }

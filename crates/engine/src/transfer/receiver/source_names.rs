@@ -27,7 +27,7 @@ pub(super) struct SourceNames {
     dirs: HashMap<u64, u64>,
     /// Names of the sources that are directories; empty: their contents.
     roots: BTreeSet<Vec<u8>>,
-    /// Those without an entry so far, by hash.
+    /// Names of sources without an entry so far, by hash.
     empty_roots: HashMap<u64, Vec<u8>>,
 }
 

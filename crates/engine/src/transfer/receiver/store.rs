@@ -223,9 +223,8 @@ impl<'a> FileStore<'a> {
         registry.finish(id);
         self.report_lost_time();
         add(&registry.stats.counts.bytes_moved, incoming.entry.size);
-        let hash = hash.map(|hash| hash.to_string());
         registry.changes.report_file(incoming, ChangeAction::Transfer);
-        registry.stats.file_copied(registry.path(incoming), incoming.entry.size, hash);
+        registry.stats.file_copied(|| registry.path(incoming), incoming.entry.size, hash);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
     }
 
@@ -307,9 +306,8 @@ impl<'a> FileStore<'a> {
         }
         registry.finish(id);
         self.report_lost_time();
-        let hash = hash.map(|hash| hash.to_string());
         registry.changes.report_file(&incoming, ChangeAction::Transfer);
-        registry.stats.file_copied(registry.path(&incoming), incoming.size(), hash);
+        registry.stats.file_copied(|| registry.path(&incoming), incoming.size(), hash);
         registry.outbox.post_finished(&[id]);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
         1
@@ -389,7 +387,7 @@ impl<'a> FileStore<'a> {
         match refreshed {
             Ok(()) => {
                 registry.changes.report_file(&incoming, ChangeAction::Update);
-                registry.stats.file_skipped(registry.path(&incoming), incoming.entry.size);
+                registry.stats.file_skipped(|| registry.path(&incoming), incoming.entry.size);
             }
             Err(e) => {
                 let failure = registry.write_failure(&incoming, &e);
@@ -404,7 +402,7 @@ impl<'a> FileStore<'a> {
         let registry = &self.registry;
         let Some(incoming) = registry.remove(id) else { return };
         registry.ledger().finish(id);
-        let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
+        let (path, bytes) = (|| registry.path(&incoming), incoming.entry.size);
         registry.changes.report_file(&incoming, ChangeAction::Transfer);
         registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
         registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);

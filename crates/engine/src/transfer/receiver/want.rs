@@ -438,12 +438,12 @@ impl WantDecider<'_> {
         let id = incoming.entry.id;
         if plan == Plan::Skip {
             registry.changes.report_file(&incoming, ChangeAction::Update);
-            registry.stats.file_skipped(registry.path(&incoming), incoming.entry.known_size());
+            registry.stats.file_skipped(|| registry.path(&incoming), incoming.entry.known_size());
             registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::Skip));
         }
         if self.dry_run && plan == Plan::Receive {
-            let (path, bytes) = (registry.path(&incoming), incoming.entry.size);
+            let (path, bytes) = (|| registry.path(&incoming), incoming.entry.size);
             registry.changes.report_file(&incoming, ChangeAction::Transfer);
             registry.stats.file_completed(path, Outcome::WouldCopy, bytes, None);
             registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);

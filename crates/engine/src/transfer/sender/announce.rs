@@ -1,11 +1,13 @@
 //! Announcement of entries: they are numbered, and collected for messages.
 
 use crate::base::sync::lock;
+use crate::stats::counters::add;
+use crate::stats::session_stats::SessionStats;
 use crate::transport::control::Outbox;
 use bankfull_control::Bytes;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{ENTRY_BATCH_TARGET_BYTES, MAX_ENTRIES_PER_BATCH};
-use bankfull_proto::wire::control::{Entry, LeftOut, Message};
+use bankfull_proto::wire::control::{Entry, EntryKind, LeftOut, Message};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -99,5 +101,20 @@ impl Announcer {
         if !batch.left_out.is_empty() {
             self.outbox.post(&Message::LeftOut(std::mem::take(&mut batch.left_out)));
         }
+    }
+}
+
+/// Counts an entry that is no directory. The bytes of an open-ended file are not known yet.
+pub(super) fn count_leaf(stats: &SessionStats<'_>, entry: &Entry) {
+    let counts = &stats.counts;
+    match entry.kind {
+        EntryKind::File => {
+            add(&counts.files_total, 1);
+            add(&counts.bytes_total, entry.known_size());
+        }
+        EntryKind::Symlink => add(&counts.symlinks, 1),
+        EntryKind::HardLink => add(&counts.hard_links, 1),
+        EntryKind::Special => add(&counts.special_files, 1),
+        EntryKind::Dir => {}
     }
 }

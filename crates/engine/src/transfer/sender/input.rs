@@ -1,8 +1,8 @@
 //! A source of unknown size: announced once it is long or at its end, and sent while it is read.
 
 use super::Sender;
+use super::announce::count_leaf;
 use super::files::{Content, Place, SourceError, set_size};
-use super::walk::count_leaf;
 use crate::base::error::{failure, problem_message};
 use crate::file_io::spooled_input::{INPUT_NAME, SHORT_INPUT_BYTES, SpooledInput};
 use crate::stats::counters::add;

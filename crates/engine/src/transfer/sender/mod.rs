@@ -100,6 +100,11 @@ impl<'a> Sender<'a> {
         self.removal.run(&self.rules.root, report, tell);
     }
 
+    /// True if the paths of completed files are used.
+    fn reports_paths(&self) -> bool {
+        self.stats.wants_completed() || self.rules.removes_sources
+    }
+
     /// Records a file for its removal, unless its content is elsewhere.
     fn remove_later(&self, file: &SourceFile, path: &Path) {
         let removes = self.rules.removes_sources && !self.rules.dry_run;
@@ -233,8 +238,9 @@ impl<'a> Sender<'a> {
             }
         }
         // Before its directory may be completed, and is forgotten.
-        let path =
-            file.as_ref().filter(|_| want.verdict.is_final()).map(|file| self.files.path(file));
+        let needs_path =
+            want.verdict.is_final() && (want.verdict == Verdict::Refused || self.reports_paths());
+        let path = file.as_ref().filter(|_| needs_path).map(|file| self.files.path(file));
         let next = self.queue.with_ledger(|ledger| ledger.on_want(want))?;
         let Some(file) = file else { return Ok(false) };
         // Acknowledgements of checked blocks may have overtaken the want.
@@ -294,7 +300,7 @@ impl<'a> Sender<'a> {
             }
             (Verdict::Skip, _) if is_file => {
                 self.remove_later(file, &path);
-                self.stats.file_skipped(path, file.entry.known_size());
+                self.stats.file_skipped(|| path, file.entry.known_size());
             }
             (Verdict::Skip, Some(_)) => {
                 let counts = &self.stats.counts;
@@ -305,7 +311,7 @@ impl<'a> Sender<'a> {
             }
             (Verdict::Skip, None) => self.remove_later(file, &path),
             (Verdict::WouldSend, _) => {
-                self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
+                self.stats.file_completed(|| path, Outcome::WouldCopy, file.entry.size, None);
             }
             _ => {}
         }
@@ -368,16 +374,16 @@ impl<'a> Sender<'a> {
         let hash = self.queue.with_ledger(|ledger| ledger.file_hash(id));
         let file = self.forget(id);
         // Before its directory may be completed, and is forgotten.
-        let path = file.as_ref().map(|file| self.files.path(file));
+        let needs_path = self.reports_paths();
+        let path = file.as_ref().filter(|_| needs_path).map(|file| self.files.path(file));
         self.queue.with_ledger(|ledger| ledger.on_finished(id))?;
-        let (Some(file), Some(path)) = (file, path) else { return Ok(()) };
+        let (Some(file), path) = (file, path.unwrap_or_default()) else { return Ok(()) };
         self.remove_later(&file, &path);
         if file.entry.kind == EntryKind::File {
             if file.entry.block_bytes == 0 {
                 add(&self.stats.counts.bytes_moved, file.entry.size);
             }
-            let hash = hash.map(|h| h.to_string());
-            self.stats.file_copied(path, file.size(), hash);
+            self.stats.file_copied(|| path, file.size(), hash);
         } else {
             let is_symlink = file.entry.kind == EntryKind::Symlink;
             add(&self.stats.counts.symlinks_created, u64::from(is_symlink));
@@ -444,7 +450,7 @@ impl<'a> Sender<'a> {
         if self.rules.dry_run && !equal {
             self.drop_file(id, &Message::Differs(vec![id]));
             self.forget(id);
-            self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
+            self.stats.file_completed(|| path, Outcome::WouldCopy, file.entry.size, None);
             return self.queue.notify_completion();
         }
         let next = self.queue.with_ledger(|ledger| {
@@ -459,7 +465,7 @@ impl<'a> Sender<'a> {
             NextStep::Completed => {
                 self.forget(id);
                 self.remove_later(file, &path);
-                self.stats.file_skipped(path, file.entry.size);
+                self.stats.file_skipped(|| path, file.entry.size);
                 self.queue.notify_completion();
             }
             NextStep::SendDigest => self.send_digest(file),

@@ -26,7 +26,7 @@ pub(super) fn on_deleted(
     };
     for path in paths {
         let path = PathBuf::from(OsString::from_vec(path.0));
-        stats.file_completed(path, outcome, 0, None);
+        stats.file_completed(|| path, outcome, 0, None);
     }
     Ok(())
 }

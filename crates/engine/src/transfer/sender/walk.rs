@@ -1,7 +1,7 @@
 //! The walk: lists the sources and announces entries, directories before their contents.
 
 use super::Sender;
-use super::announce::MAX_BATCH_AGE;
+use super::announce::{MAX_BATCH_AGE, count_leaf};
 use super::files::{Content, Place, set_size};
 use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
 use super::input::send_input;
@@ -14,8 +14,8 @@ use crate::base::part_names;
 use crate::file_io::links::LinkedDir;
 use crate::file_io::roots::SourceItem;
 use crate::model::metadata::special_rule;
+use crate::session::send_setup::SHORT_PATH_FILES;
 use crate::stats::counters::add;
-use crate::stats::session_stats::SessionStats;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES};
@@ -25,6 +25,7 @@ use bankfull_proto::wire::control::{
     Cause, Entry, EntryKind, Failure, LeftOut, Message, MetadataRules,
 };
 use bankfull_sys::{Dir, EntryReader, FileKind, Stat};
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -107,11 +108,13 @@ pub(super) struct Leaf<'l> {
 /// Walk of the sources.
 pub(crate) struct Walk<'s, 'a> {
     pub(super) sender: &'s Sender<'a>,
+    /// Outstanding files that are of use, as last seen.
+    useful_files: Cell<u32>,
 }
 
 impl<'s, 'a> Walk<'s, 'a> {
     pub(crate) fn new(sender: &'s Sender<'a>) -> Self {
-        Self { sender }
+        Self { sender, useful_files: Cell::new(SHORT_PATH_FILES) }
     }
 
     /// Walks all sources and announces their end.
@@ -152,7 +155,12 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.outbox.wait_for_room();
         let limit = self.sender.session.send.max_outstanding_files;
         let max_dirs = limit.max(MIN_OUTSTANDING_DIRS) as usize;
-        self.wait_for_fewer(SendLedger::outstanding_files, limit.max(1) as usize);
+        let outstanding = self.sender.queue.with_ledger(|ledger| ledger.outstanding_files());
+        if outstanding >= self.useful_files.get().min(limit) as usize {
+            self.useful_files.set(self.sender.session.useful_outstanding_files());
+            let limit = self.useful_files.get().min(limit).max(1);
+            self.wait_for_fewer(SendLedger::outstanding_files, limit as usize);
+        }
         self.wait_for_fewer(SendLedger::outstanding_dirs, max_dirs);
         !self.sender.session.is_stopped()
     }
@@ -573,20 +581,5 @@ impl<'s, 'a> Walk<'s, 'a> {
         let text = format!("skipped {}: {why}", path.display());
         self.sender.stats.warn(text.clone());
         self.sender.outbox.post(&problem_message(path, Failure::new(Cause::Warning, text)));
-    }
-}
-
-/// Counts an entry that is no directory. The bytes of an open-ended file are not known yet.
-pub(super) fn count_leaf(stats: &SessionStats<'_>, entry: &Entry) {
-    let counts = &stats.counts;
-    match entry.kind {
-        EntryKind::File => {
-            add(&counts.files_total, 1);
-            add(&counts.bytes_total, entry.known_size());
-        }
-        EntryKind::Symlink => add(&counts.symlinks, 1),
-        EntryKind::HardLink => add(&counts.hard_links, 1),
-        EntryKind::Special => add(&counts.special_files, 1),
-        EntryKind::Dir => {}
     }
 }
