@@ -102,24 +102,32 @@ impl Pattern {
             return false;
         }
         let Some(path) = path.strip_prefix(self.base.as_slice()) else { return false };
+        let is_any_end = self.reach == Reach::AnyEnd;
         let name = |path: &[u8]| match is_dir && self.matches_dir_itself {
-            true => self.matches_text(&[path, b"/"].concat()),
-            false => self.matches_text(path),
+            true => self.matches_text(&[path, b"/"].concat(), is_any_end),
+            false => self.matches_text(path, is_any_end),
         };
         match self.reach {
             Reach::Whole if self.begins_with_double_star => name(&[b"/", path].concat()),
-            Reach::Whole => name(path),
+            Reach::Whole | Reach::AnyEnd => name(path),
             Reach::Last(components) => last_components(path, components).is_some_and(name),
-            Reach::AnyEnd => ends(path).any(name),
         }
     }
 
-    /// True if the tokens match a whole text.
+    /// True if the tokens match a whole text; or, for `any_end`, what follows one of its slashes.
     ///
     /// After a mismatch only the last star of each kind needs to take more: an earlier one leaves
-    /// less.
-    fn matches_text(&self, text: &[u8]) -> bool {
+    /// less. So does an earlier end. The time is the product of both lengths.
+    fn matches_text(&self, text: &[u8], any_end: bool) -> bool {
+        if let (Some(Token { kind: Kind::Byte, value }), Some(last)) =
+            (self.tokens.last(), text.last())
+            && *value != u16::from(*last)
+        {
+            return false;
+        }
         let (mut token, mut at) = (0, 0);
+        // Beginning of the end that is compared, until a double star may take all before it.
+        let mut end_start = any_end.then_some(0);
         // Tokens after the last star, and the text that it ends before.
         let (mut star, mut double_star) = (None, None);
         loop {
@@ -131,7 +139,7 @@ impl Pattern {
                 }
                 Some(Token { kind: Kind::DoubleStar, .. }) => {
                     token += 1;
-                    (star, double_star) = (None, Some((token, at)));
+                    (star, double_star, end_start) = (None, Some((token, at)), None);
                     continue;
                 }
                 Some(&single) if text.get(at).is_some_and(|byte| self.takes(single, *byte)) => {
@@ -148,6 +156,9 @@ impl Pattern {
             } else if let Some((after, end)) = double_star.filter(takes_more) {
                 (token, at) = (after, end + 1);
                 (star, double_star) = (None, Some((token, at)));
+            } else if let Some(next) = end_start.and_then(|start| next_component(text, start)) {
+                (token, at) = (0, next);
+                (star, end_start) = (None, Some(next));
             } else {
                 return false;
             }
@@ -175,10 +186,9 @@ fn last_components(path: &[u8], components: usize) -> Option<&[u8]> {
     starts.nth(components).map(|start| &path[start..])
 }
 
-/// Returns the path, and what follows each of its slashes.
-fn ends(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let starts = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);
-    std::iter::once(0).chain(starts).map(|start| &path[start..])
+/// Returns the place after the next slash from `start` on.
+fn next_component(text: &[u8], start: usize) -> Option<usize> {
+    text[start..].iter().position(|byte| *byte == b'/').map(|slash| start + slash + 1)
 }
 
 /// Returns the tokens of a pattern without wildcards: each byte stands for itself.
@@ -317,6 +327,7 @@ fn has_bit(bits: &Class, byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[track_caller]
     fn check(pattern: &str, matching: &[&str], others: &[&str]) {
@@ -397,5 +408,41 @@ mod tests {
         let path = "a/".repeat(2000);
         check(&format!("{}b", "a**".repeat(60)), &[], &[&path]);
         check(&format!("{}/", "a**".repeat(60)), &[&path], &[]);
+        // A long tail is not compared at each component of each end.
+        let tail = "a/".repeat(1500);
+        for pattern in [format!("a**{tail}b"), format!("a**{tail}b*"), format!("a*/{tail}b**")] {
+            check(&pattern, &[], &[&path]);
+        }
+    }
+
+    /// Matches as the rules say, in any time.
+    fn matches_naively(pattern: &Pattern, tokens: &[Token], text: &[u8]) -> bool {
+        let Some((first, rest)) = tokens.split_first() else { return text.is_empty() };
+        let takes_none = || matches_naively(pattern, rest, text);
+        let stays = |more: &[u8]| matches_naively(pattern, tokens, more);
+        match (first.kind, text.split_first()) {
+            (Kind::Star | Kind::DoubleStar, None) => takes_none(),
+            (Kind::Star, Some((byte, more))) => takes_none() || *byte != b'/' && stays(more),
+            (Kind::DoubleStar, Some((_, more))) => takes_none() || stays(more),
+            (_, Some((byte, more))) => {
+                pattern.takes(*first, *byte) && matches_naively(pattern, rest, more)
+            }
+            (_, None) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ends_match_as_by_the_rules(
+            text in "[ab?][ab*/?]{0,4}[*][*][ab*/?]{0,4}[ab*?]", path in "[ab](/?[ab]){0,8}",
+        ) {
+            let pattern = Pattern::new(text.as_bytes(), b"");
+            prop_assert_eq!(pattern.reach, Reach::AnyEnd);
+            let path = path.as_bytes();
+            let starts = (0..path.len()).filter(|&at| at == 0 || path[at - 1] == b'/');
+            let mut ends = starts.map(|start| &path[start..]);
+            let expected = ends.any(|end| matches_naively(&pattern, &pattern.tokens, end));
+            prop_assert_eq!(pattern.matches(path, false), expected);
+        }
     }
 }
