@@ -165,6 +165,19 @@ impl Dir {
         require_regular(open_child(self, name, PROBE_FLAGS | OFlags::RDONLY, Mode::empty()))
     }
 
+    /// Opens a regular file of a virtual file system; its reads never wait for more content.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Dir::open_file`].
+    pub fn open_virtual_file(&self, name: &OsStr) -> io::Result<File> {
+        let opened = open_child(self, name, PROBE_FLAGS | OFlags::RDONLY, Mode::empty())?;
+        match stat_file(&opened)?.kind {
+            FileKind::File => Ok(opened.into()),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
     /// Creates the regular file `name` with `mode` less the umask; opens it for reading and
     /// writing.
     ///

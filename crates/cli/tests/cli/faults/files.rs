@@ -352,6 +352,10 @@ fn files_without_a_size_have_their_content() {
     if is_root() && Path::new("/proc/kcore").exists() {
         endless.expect(23).fails(&["cannot read /proc/kcore", "its size is unknown"]);
     }
+    // A reader of this one would wait for the next message of the kernel.
+    if is_root() && Path::new("/proc/kmsg").exists() {
+        run(cp().arg("/proc/kmsg").arg(here.path())).expect(0);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Source files by number: how they are opened and checked for changes.
 
 use super::metadata::SourceMetadata;
-use super::virtual_files::VirtualFiles;
+use super::virtual_files::{HeldContent, VirtualFiles};
 use crate::base::error;
 use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
@@ -62,7 +62,7 @@ pub(crate) struct SourceFile {
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     /// Read when the file was found, on a virtual file system.
-    Whole(Arc<[u8]>),
+    Whole(Arc<HeldContent>),
     /// Read while it is sent.
     Spooled(Arc<SpooledInput>),
 }
@@ -284,7 +284,8 @@ impl SourceFiles {
     pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
         match &file.content {
             Some(Content::Whole(content)) => {
-                return bankfull_sys::memory_file(content).map_err(|e| self.failed(file, &e));
+                return bankfull_sys::memory_file(&content.bytes)
+                    .map_err(|e| self.failed(file, &e));
             }
             Some(Content::Spooled(input)) => {
                 return input.open().map_err(|e| self.failed(file, &e));

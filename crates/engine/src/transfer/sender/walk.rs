@@ -162,6 +162,11 @@ impl<'s, 'a> Walk<'s, 'a> {
             self.wait_for_fewer(SendLedger::outstanding_files, limit as usize);
         }
         self.wait_for_fewer(SendLedger::outstanding_dirs, max_dirs);
+        let virtual_files = &self.sender.files.virtual_files;
+        if virtual_files.is_full() {
+            self.sender.announcer.flush();
+            self.sender.queue.wait_outstanding(MAX_BATCH_AGE, |_| virtual_files.is_full());
+        }
         !self.sender.session.is_stopped()
     }
 
@@ -521,7 +526,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         let mut entry = files.describe(at, stat, (parent, name))?;
         let content = files.virtual_files.content(at, &entry, stat)?;
         if let Some(content) = &content {
-            set_size(&mut entry, content.len() as u64);
+            set_size(&mut entry, content.bytes.len() as u64);
         }
         let is_selected = match entry.kind {
             EntryKind::Symlink => {
