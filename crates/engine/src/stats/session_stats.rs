@@ -1,6 +1,7 @@
 //! Statistics of a session, and the progress and summary derived from them.
 
 use super::counters::{Counts, FileStats, add, read};
+use super::limit_use::{LimitUse, is_most, is_reached};
 use crate::base::error::printable;
 use crate::base::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::base::sync::lock;
@@ -14,10 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-/// Share of an allowed rate above which that limit, not the network, was the bottleneck.
-/// (chosen: short transfers spend much of their time starting and ending)
-const MIN_LIMITED_SHARE: f64 = 0.5;
 
 /// Rates that the user's settings allow.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,13 +44,14 @@ pub(crate) struct SessionStats<'a> {
     /// False if completed files are counted alone.
     wants_completed: bool,
     path_observer: Mutex<PathObserver>,
+    limit_use: Mutex<LimitUse>,
 }
 
 impl<'a> SessionStats<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, cpu_time, path_observer) = Default::default();
+        let (counts, times, cpu_time, path_observer, limit_use) = Default::default();
         let wants_completed = events.wants_completed();
-        Self { counts, times, cpu_time, started, events, wants_completed, path_observer }
+        Self { counts, times, cpu_time, started, events, wants_completed, path_observer, limit_use }
     }
 
     /// True if completed files are reported by their paths.
@@ -205,20 +203,25 @@ impl<'a> SessionStats<'a> {
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }
-        let carried = match user_limits.is_local {
-            true => &self.counts.bytes_moved,
-            false => &self.counts.wire_bytes,
-        };
-        let goodput = Bytes(read(carried)).per(ran).bits_per_sec() as f64;
-        let is_reached = |max: Option<Rate>| {
-            max.is_some_and(|max| goodput >= max.bits_per_sec() as f64 * MIN_LIMITED_SHARE)
-        };
+        let carried = self.carried();
+        let reached = lock(&self.limit_use).reached_until(ran, carried, user_limits.rate_max);
+        let is_rate_max = is_most(reached, ran);
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
-            _ if user_limits.is_local && is_reached(user_limits.rate_max) => Limit::RateMax,
-            Limit::Network if is_reached(user_limits.rate_max) => Limit::RateMax,
-            Limit::Network if is_reached(user_limits.window) => Limit::Buffer,
+            _ if user_limits.is_local && is_rate_max => Limit::RateMax,
+            Limit::Network if is_rate_max => Limit::RateMax,
+            Limit::Network if is_reached(carried.per(ran), user_limits.window) => Limit::Buffer,
             limit => limit,
         }
+    }
+
+    /// Returns the bytes that the data streams carried; within a host, those copied.
+    fn carried(&self) -> Bytes {
+        Bytes(read(&self.counts.wire_bytes).max(read(&self.counts.bytes_moved)))
+    }
+
+    /// Ends the interval of a rate limit, at a time since the data phase began.
+    pub(crate) fn end_limit_interval(&self, now: Duration, limit: Option<Rate>) {
+        lock(&self.limit_use).end_interval(now, self.carried(), limit);
     }
 
     /// Builds the summary; `ran` is the duration of the data phase.
@@ -275,7 +278,7 @@ mod tests {
         let limit = |rate_max: Option<u64>, window: Option<u64>| {
             let [rate_max, window] =
                 [rate_max, window].map(|rate| rate.map(Rate::from_bytes_per_sec));
-            let limits = UserLimits { rate_max, window, is_local: false };
+            let limits = UserLimits { rate_max, window, ..UserLimits::default() };
             stats.limit(&ends, &limits, Duration::from_secs(1))
         };
         assert_eq!(limit(None, None), Limit::Network);
@@ -288,7 +291,7 @@ mod tests {
         let ends = SideSummaries { sender: report, receiver: report };
         let local = |rate: u64| {
             let rate_max = Some(Rate::from_bytes_per_sec(rate));
-            let limits = UserLimits { rate_max, window: None, is_local: true };
+            let limits = UserLimits { rate_max, is_local: true, ..UserLimits::default() };
             stats.limit(&ends, &limits, Duration::from_secs(1))
         };
         assert_eq!((local(1_100_000), local(9_000_000)), (Limit::RateMax, Limit::DestinationWrite));

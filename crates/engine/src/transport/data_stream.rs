@@ -243,10 +243,13 @@ impl DataStream {
     fn reserve(&mut self, len: usize) -> io::Result<usize> {
         let max_burst =
             self.throttle.as_ref().map_or(usize::MAX, |throttle| throttle.max_burst_bytes());
-        let granted = len.min(max_burst);
-        let granted = self.credit.as_mut().map_or(Ok(granted), |credit| credit.consume(granted))?;
-        if let Some(throttle) = &self.throttle {
-            throttle.wait(granted + std::mem::take(&mut self.uncharged_bytes))?;
+        let wanted = len.min(max_burst);
+        let wanted = self.credit.as_mut().map_or(Ok(wanted), |credit| credit.consume(wanted))?;
+        let Some(throttle) = &self.throttle else { return Ok(wanted) };
+        let granted = throttle.wait(wanted, std::mem::take(&mut self.uncharged_bytes))?;
+        // The limit became lower during the wait.
+        if let Some(credit) = self.credit.as_mut().filter(|_| granted < wanted) {
+            credit.refund(wanted - granted);
         }
         Ok(granted)
     }

@@ -428,6 +428,9 @@ impl Request<'_> {
         if self.context.input.is_some() && opened.open_ended != Some(true) {
             return Err(unsupported("a source of unknown size", peer));
         }
+        if self.options.overrides.schedule.is_some() && opened.rate_changes != Some(true) {
+            return Err(unsupported("--schedule", peer));
+        }
         let needs_changes = self.options.rules.itemizes && self.direction == Direction::Push;
         match needs_changes && opened.itemizes != Some(true) {
             true => Err(unsupported("--itemize-changes", peer)),
@@ -453,6 +456,7 @@ impl Request<'_> {
         session.cached_path = self.earlier.sustained;
         session.buffer_pool = Arc::clone(&self.context.buffer_pool);
         session.target.max = max_streams;
+        session.is_rate_followed = opened.rate_changes == Some(true);
         session.entry_quota.clone_from(&self.entry_quota);
         match self.direction {
             Direction::Push => {
