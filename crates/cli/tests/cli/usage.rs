@@ -36,6 +36,7 @@ fn bad_command_line_is_exit_code_1() {
         &["gather", "a", "in"],
         &["gather", "h:a/x", "h:b/x", "in"],
         &["gather", "--max-failed", "-1", "h:a", "in"],
+        &["gather", "--max-rate", "150kbit", "h:a", "i:a", "in"],
         &["serve"],
         &["serve", ".", "--listen", "host:port"],
         &["serve", ".", "--max-connections", "1"],

@@ -35,6 +35,8 @@ struct Turns {
     limiter: RateLimiter,
     /// Number of changes of the rate. Turns reserved before the last one are void.
     changes: u64,
+    /// Bytes that have had their turn.
+    passed: u64,
     is_closed: bool,
 }
 
@@ -63,7 +65,7 @@ impl Throttle {
         let limiter = RateLimiter::new(rate);
         Self {
             rate: AtomicU64::new(rate.bytes_per_sec()),
-            turns: Mutex::new(Turns { limiter, changes: 0, is_closed: false }),
+            turns: Mutex::new(Turns { limiter, changes: 0, passed: 0, is_closed: false }),
             changed: Condvar::new(),
             origin: Instant::now(),
         }
@@ -88,6 +90,11 @@ impl Throttle {
         self.changed.notify_all();
     }
 
+    /// Returns the bytes that streams have waited for until now.
+    pub(crate) fn passed(&self) -> Bytes {
+        Bytes(lock(&self.turns).passed)
+    }
+
     /// Returns the size limit of one burst, in bytes.
     pub(crate) fn max_burst_bytes(&self) -> usize {
         lock(&self.turns).max_burst_bytes()
@@ -100,10 +107,24 @@ impl Throttle {
     /// # Errors
     /// `ConnectionAborted` if the session ends first.
     pub(crate) fn wait(&self, bytes: usize, overhead: usize) -> io::Result<usize> {
+        self.wait_unless(bytes, overhead, || false)
+    }
+
+    /// Waits for a turn; returns how many of `bytes` it is for.
+    ///
+    /// # Errors
+    /// `ConnectionAborted` if the throttle is closed first, or `is_abandoned` after a
+    /// [`wake`](Self::wake).
+    pub(crate) fn wait_unless(
+        &self,
+        bytes: usize,
+        overhead: usize,
+        is_abandoned: impl Fn() -> bool,
+    ) -> io::Result<usize> {
         let mut reserved = None;
         let mut turns = lock(&self.turns);
         loop {
-            if turns.is_closed {
+            if turns.is_closed || is_abandoned() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             let now = self.origin.elapsed();
@@ -113,6 +134,7 @@ impl Throttle {
             };
             reserved = Some((turns.changes, (start, granted)));
             if start <= now {
+                turns.passed += (bytes + overhead) as u64;
                 return Ok(granted);
             }
             let waited = self.changed.wait_timeout(turns, start - now);
@@ -125,6 +147,13 @@ impl Throttle {
         lock(&self.turns).limiter.reserve(self.origin.elapsed(), Bytes(bytes as u64));
     }
 
+    /// Lets waiting streams check whether they are abandoned.
+    pub(crate) fn wake(&self) {
+        // With the lock: none is between its check and its wait.
+        let _turns = lock(&self.turns);
+        self.changed.notify_all();
+    }
+
     /// Wakes all waiting streams with an error: the session ends.
     pub(crate) fn close(&self) {
         lock(&self.turns).is_closed = true;
@@ -135,6 +164,7 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
     use std::thread;
 
     fn bytes_per_sec(rate: u64) -> Option<Rate> {
@@ -214,5 +244,22 @@ mod tests {
         let unlimited = started.elapsed();
         (0..9).for_each(|_| assert_eq!(throttle.wait(5_000, 0).unwrap(), 1448));
         assert!(started.elapsed() >= unlimited + Duration::from_millis(95));
+    }
+
+    #[test]
+    fn wake_ends_the_wait_of_abandoned_streams_alone() {
+        let throttle = blocked();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let abandoned =
+                scope.spawn(|| throttle.wait_unless(1, 0, || is_over.load(Ordering::Relaxed)));
+            let other = scope.spawn(|| throttle.wait(1, 0));
+            is_over.store(true, Ordering::Relaxed);
+            throttle.wake();
+            assert!(abandoned.join().unwrap().is_err());
+            assert!(!other.is_finished());
+            throttle.set_rate(None);
+            assert!(other.join().unwrap().is_ok());
+        });
     }
 }

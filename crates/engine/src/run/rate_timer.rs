@@ -48,7 +48,8 @@ impl<'s> RateTimer<'s> {
         if self.session.is_rate_followed && !outbox.try_post(&message) {
             return;
         }
-        stats.end_limit_interval(self.started.elapsed(), self.session.rate_max());
+        let shared = self.session.shared_bytes();
+        stats.end_limit_interval(self.started.elapsed(), shared, self.session.rate_max());
         self.session.set_rate_max(limit);
         self.current = Some(limit);
         stats.event(Event::Tuning(self.decision(limit, stats)));

@@ -11,6 +11,7 @@ use crate::base::error::Error;
 use crate::base::threads::try_spawn;
 use crate::model::overrides::Overrides;
 use crate::model::overrides::check_rate_limit;
+use crate::model::receive_limit::ReceiveLimit;
 use crate::model::throttle::Throttle;
 use crate::stats::session_stats::UserLimits;
 use crate::stats::transport_stats::TransportStats;
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) overrides: Overrides,
     /// Limits of the data streams, on the sending side.
     pub(crate) send: SendSetup,
+    /// Rate limit shared with other sessions, on the receiving side.
+    pub(crate) receive_limit: Option<Arc<ReceiveLimit>>,
     /// The peer follows changes of the rate limit.
     pub(crate) is_rate_followed: bool,
     /// Sharing of the interface with other sessions, on the receiving side.
@@ -86,7 +89,13 @@ impl Session {
     pub(crate) fn user_limits(&self) -> UserLimits {
         let min_rtt = self.streams.min_rtt();
         let window = self.overrides.window.zip(min_rtt).map(|(window, rtt)| window.per(rtt));
-        UserLimits { rate_max: self.rate_max(), window, is_local: false }
+        let shared_bytes = self.shared_bytes();
+        UserLimits { rate_max: self.rate_max(), shared_bytes, window, is_local: false }
+    }
+
+    /// Returns the bytes of all sessions that share a rate limit, if this one does.
+    pub(crate) fn shared_bytes(&self) -> Option<Bytes> {
+        self.receive_limit.as_ref().map(|limit| limit.received())
     }
 
     /// Returns the present rate limit of all data streams together.
@@ -99,6 +108,14 @@ impl Session {
         if let Some(throttle) = self.throttle() {
             throttle.set_rate(rate);
         }
+        if let Some(limit) = &self.receive_limit {
+            limit.set_rate(rate);
+        }
+    }
+
+    /// True if a rate limit that the session shares holds its data on this side.
+    pub(crate) fn is_receiving_limited(&self) -> bool {
+        self.receive_limit.as_ref().is_some_and(|limit| limit.rate().is_some())
     }
 
     /// Applies the client's change of the rate limit.
@@ -125,6 +142,9 @@ impl Session {
         self.streams.shutdown();
         self.lifecycle.run_stop_callbacks();
         self.send.close();
+        if let Some(limit) = &self.receive_limit {
+            limit.close();
+        }
         self.target.wake_spawners();
     }
 

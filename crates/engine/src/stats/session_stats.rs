@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UserLimits {
     pub(crate) rate_max: Option<Rate>,
+    /// Bytes of all sessions that share `rate_max`, if others do.
+    pub(crate) shared_bytes: Option<Bytes>,
     /// From the window that is set.
     pub(crate) window: Option<Rate>,
     /// True for a copy within a host, which has no network.
@@ -204,7 +206,8 @@ impl<'a> SessionStats<'a> {
             return Limit::Nothing;
         }
         let carried = self.carried();
-        let reached = lock(&self.limit_use).reached_until(ran, carried, user_limits.rate_max);
+        let together = user_limits.shared_bytes.unwrap_or(carried);
+        let reached = lock(&self.limit_use).reached_until(ran, together, user_limits.rate_max);
         let is_rate_max = is_most(reached, ran);
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
             _ if user_limits.is_local && is_rate_max => Limit::RateMax,
@@ -220,8 +223,16 @@ impl<'a> SessionStats<'a> {
     }
 
     /// Ends the interval of a rate limit, at a time since the data phase began.
-    pub(crate) fn end_limit_interval(&self, now: Duration, limit: Option<Rate>) {
-        lock(&self.limit_use).end_interval(now, self.carried(), limit);
+    ///
+    /// `shared_bytes` are those of all sessions that share it, if others do.
+    pub(crate) fn end_limit_interval(
+        &self,
+        now: Duration,
+        shared_bytes: Option<Bytes>,
+        limit: Option<Rate>,
+    ) {
+        let carried = shared_bytes.unwrap_or_else(|| self.carried());
+        lock(&self.limit_use).end_interval(now, carried, limit);
     }
 
     /// Builds the summary; `ran` is the duration of the data phase.
@@ -285,6 +296,14 @@ mod tests {
         assert_eq!(limit(Some(1_100_000), None), Limit::RateMax);
         assert_eq!(limit(None, Some(1_100_000)), Limit::Buffer);
         assert_eq!(limit(Some(9_000_000), Some(9_000_000)), Limit::Network);
+        // A limit that is shared is reached by all sessions together.
+        let shared = |bytes| {
+            let rate_max = Some(Rate::from_bytes_per_sec(9_000_000));
+            let shared_bytes = Some(Bytes(bytes));
+            let limits = UserLimits { rate_max, shared_bytes, ..UserLimits::default() };
+            stats.limit(&ends, &limits, Duration::from_secs(1))
+        };
+        assert_eq!([4_000_000, 5_000_000].map(shared), [Limit::Network, Limit::RateMax]);
         // Within a host, whatever the threads did while they waited.
         let write = StageTimes { write: Duration::from_secs(1), ..StageTimes::default() };
         let report = SideSummary::new(&write, 0, 0);
