@@ -114,6 +114,18 @@ fn interrupted(error: &Error) -> Error {
     Error::new(ErrorKind::Interrupted, text)
 }
 
+/// Sets the rate limits that the flags describe.
+fn with_rate_limits(flags: &CpFlags, transfer: Transfer) -> Transfer {
+    let transfer = match flags.max_rate {
+        Some(rate) => transfer.max_rate(rate),
+        None => transfer,
+    };
+    match &flags.schedule {
+        Some(schedule) => transfer.schedule(schedule.clone()),
+        None => transfer,
+    }
+}
+
 /// Builds the transfer that the flags describe, with a warning for the user.
 fn transfer(
     flags: &CpFlags,
@@ -133,10 +145,7 @@ fn transfer(
         StreamCount::Fixed(streams) => transfer.streams(streams),
         StreamCount::Auto => transfer,
     };
-    let transfer = match flags.max_rate {
-        Some(rate) => transfer.max_rate(rate),
-        None => transfer,
-    };
+    let transfer = with_rate_limits(flags, transfer);
     let transfer = match flags.buffer {
         Some(window) => transfer.buffer(window),
         None => transfer,
@@ -350,8 +359,8 @@ mod tests {
     fn flags_reach_the_transfer() {
         let flags = flags(
             "--streams 7 --no-encryption --fsync end -c --trust-journal -n --update --modify-window 3 --timeout 2.5 --retry-for 7 --tune off \
-             --max-rate 100mbit --buffer 4MB --congestion bbr --io mmap --block-size 2MiB \
-             --direct off host:a bankfull://h/b",
+             --max-rate 100mbit --schedule *=90mbit --buffer 4MB --congestion bbr --io mmap \
+             --block-size 2MiB --direct off host:a bankfull://h/b",
         );
         let (transfer, warning) = transfer(&flags, &Environment::default()).unwrap();
         let shown = format!("{transfer:?}");
@@ -368,6 +377,7 @@ mod tests {
             "retry_for: 7s",
             "tune: Off",
             "rate_max: Some(Rate(100000000))",
+            "schedule: Some(",
             "window: Some(Bytes(4000000))",
             "congestion: Some(\"bbr\")",
             "io_method: Some(Mmap)",

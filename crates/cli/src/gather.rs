@@ -191,6 +191,14 @@ fn with_optional(flags: &GatherFlags, gather: Gather) -> Result<Gather, Error> {
         Some(rate) => gather.link_rate(rate),
         None => gather,
     };
+    let gather = match flags.max_rate {
+        Some(rate) => gather.max_rate(rate),
+        None => gather,
+    };
+    let gather = match &flags.schedule {
+        Some(schedule) => gather.schedule(schedule.clone()),
+        None => gather,
+    };
     let gather = match file_list::read(&flags.selection)? {
         Some(list) => gather.files_from(list),
         None => gather,
@@ -246,7 +254,8 @@ mod tests {
     fn flags_reach_the_gathering() {
         let shown = made(
             "--max-failed 3 --no-encryption --fsync file -c --trust-journal -n --timeout 2.5 --retry-for 7 \
-             --tune sobas -P 22 --accept-new --link-rate 1gbit --merge newest h:a bankfull://i/b in",
+             --tune sobas -P 22 --accept-new --link-rate 1gbit --max-rate 80mbit \
+             --schedule *=90mbit --merge newest h:a bankfull://i/b in",
         );
         let shown = shown.unwrap();
         for part in [
@@ -261,6 +270,8 @@ mod tests {
             "retry_for: 7s",
             "tune: Sobas",
             "link_rate: Some(",
+            "rate_max: Some(Rate(80000000))",
+            "schedule: Some(",
             "port: Some(22)",
             "accept_new: true",
             "streams: Some(1)",

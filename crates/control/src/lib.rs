@@ -27,7 +27,7 @@ mod units;
 pub use bottleneck::{Bottleneck, LimitSamples, bottleneck};
 pub use loss::LossSample;
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
-pub use schedule::Schedule;
+pub use schedule::{Schedule, time_of};
 pub use shares::StreamShares;
 pub use streams::initial_streams;
 pub use units::{Bytes, Rate, UnitError};

@@ -138,7 +138,7 @@ impl fmt::Display for Limit {
             Self::SourceRead => "reading the source",
             Self::SenderCpu => "sender CPU (hashing, encryption)",
             Self::Network => "the network",
-            Self::RateMax => "the rate limit (--max-rate)",
+            Self::RateMax => "the rate limit (--max-rate, --schedule)",
             Self::Buffer => "the window size (--buffer)",
             Self::ReceiverCpu => "receiver CPU (hashing, decryption)",
             Self::DestinationWrite => "writing the destination",

@@ -65,6 +65,17 @@ impl RateLimiter {
         Self { rate, next_free: Duration::ZERO }
     }
 
+    /// Returns the rate; zero limits nothing.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Replaces the rate; what was reserved at the old one is forgotten.
+    pub fn set_rate(&mut self, now: Duration, rate: Rate) {
+        (self.rate, self.next_free) = (rate, now);
+    }
+
     /// Returns the amount to reserve at once.
     #[must_use]
     pub fn quantum(&self) -> Bytes {
@@ -202,6 +213,21 @@ mod tests {
         // After a pause, at most the catch-up time is compensated.
         now += ms(500);
         assert_eq!(limiter.reserve(now, Bytes(1)), now - ms(10));
+    }
+
+    #[test]
+    fn limiter_new_rate_forgets_old_reservations() {
+        let mut limiter = RateLimiter::new(Rate::from_bytes_per_sec(1));
+        limiter.reserve(Duration::ZERO, Bytes(3_600));
+        let now = Duration::from_secs(1);
+        assert!(limiter.clone().reserve(now, Bytes(1)) > Duration::from_secs(3_000));
+        limiter.set_rate(now, Rate::from_bytes_per_sec(1_000));
+        let starts = [(); 2].map(|()| limiter.reserve(now, Bytes(500)));
+        assert_eq!(starts, [now, now + Duration::from_millis(500)]);
+        // Without a limit, everything is sent at once.
+        limiter.set_rate(now, Rate::default());
+        let starts = [(); 2].map(|()| limiter.reserve(now, Bytes(1 << 30)));
+        assert_eq!(starts, [now; 2]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::Rate;
 const DAY: usize = 24 * 60;
 
 /// Rate limits by the local time of day, with a resolution of a minute.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     /// Limit of each minute; `None`: none.
     limits: Vec<Option<Rate>>,
@@ -60,6 +60,12 @@ impl Schedule {
         self.limits[minute % DAY]
     }
 
+    /// Returns the lowest limit of the day; `None` if there is none.
+    #[must_use]
+    pub fn lowest_limit(&self) -> Option<Rate> {
+        self.limits.iter().flatten().min().copied()
+    }
+
     /// Returns the number of minutes until the limit changes; `None` if it never does.
     #[must_use]
     pub fn minutes_until_change(&self, minute: usize) -> Option<usize> {
@@ -92,7 +98,10 @@ fn minute_of(time: &str) -> Option<usize> {
     (minute < 60 && hour * 60 + minute <= DAY).then_some(hour * 60 + minute)
 }
 
-fn time_of(minute: usize) -> String {
+/// Returns a minute of the day as people write it.
+#[must_use]
+pub fn time_of(minute: usize) -> String {
+    let minute = minute % DAY;
     format!("{:02}:{:02}", minute / 60, minute % 60)
 }
 
@@ -119,6 +128,9 @@ mod tests {
         assert_eq!(day.minutes_until_change(minute_of("07:30").unwrap()), Some(30));
         assert_eq!(day.minutes_until_change(minute_of("18:00").unwrap()), Some(14 * 60));
         assert_eq!(parse("*=5mbit").unwrap().minutes_until_change(0), None);
+        let lowest = |text| parse(text).unwrap().lowest_limit();
+        assert_eq!(lowest("08:00-18:00=50mbit,20:00-21:00=9mbit,*=max"), "9mbit".parse().ok());
+        assert_eq!(lowest("*=max"), None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub use api::probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
 pub use api::selection::{Comparison, FileList, Selection};
 pub use api::server::{Server, ServerLimits};
 pub use api::transfer::Transfer;
-pub use bankfull_control::{Bytes, Rate, StageTimes, UnitError};
+pub use bankfull_control::{Bytes, Rate, Schedule, StageTimes, UnitError};
 pub use base::cancel::Cancel;
 pub use base::error::{Error, ErrorKind, is_terminal_control};
 pub use base::event::{

@@ -32,6 +32,8 @@ pub struct Guard {
     phase: Phase,
     announced: Announced,
     list: ListState,
+    /// The peer is a client that may change the rate limit.
+    follows_rate: bool,
 }
 
 /// State of a list of names, which the sender requests in parts.
@@ -113,7 +115,14 @@ impl Guard {
     /// Creates the guard of a side with this role.
     #[must_use]
     pub fn new(role: Role) -> Self {
-        Self { role, phase: Phase::Running, announced: Announced::default(), list: ListState::Idle }
+        let (phase, list) = (Phase::Running, ListState::Idle);
+        Self { role, phase, announced: Announced::default(), list, follows_rate: false }
+    }
+
+    /// Allows the peer to change the rate limit, if `follows` is set.
+    #[must_use]
+    pub fn with_rate_changes(self, follows: bool) -> Self {
+        Self { follows_rate: follows, ..self }
     }
 
     /// Checks a message of the peer.
@@ -123,6 +132,10 @@ impl Guard {
     pub fn admit(&mut self, message: &Message) -> Result<(), WireError> {
         if matches!(message, Message::Ping | Message::Error(_)) {
             return Ok(());
+        }
+        if matches!(message, Message::RateLimit(_)) {
+            let refused = WireError::Unexpected("a rate limit that was not agreed on");
+            return if self.follows_rate { Ok(()) } else { Err(refused) };
         }
         match self.role {
             // Feedback is allowed at any time.
@@ -230,7 +243,8 @@ mod tests {
     use super::*;
     use crate::blocks::Run;
     use crate::wire::control::{
-        Cause, Failed, Failure, FileDigest, FileRuns, Nack, PathBytes, SideSummary, Totals,
+        Cause, Failed, Failure, FileDigest, FileRuns, Nack, PathBytes, RateLimit, SideSummary,
+        Totals,
     };
 
     fn entry(id: u64, parent: u64, kind: EntryKind) -> Entry {
@@ -283,6 +297,20 @@ mod tests {
         for parent in [1, 7] {
             let orphan = Message::Entries(vec![entry(2, parent, EntryKind::File)]);
             assert_eq!(guard.admit(&orphan), Err(WireError::BadFileId(parent)));
+        }
+    }
+
+    #[test]
+    fn guard_rate_limit_is_refused_unless_agreed_on() {
+        let message = Message::RateLimit(RateLimit { bytes_per_sec: Some(1_000_000) });
+        for role in [Role::Sender, Role::Receiver] {
+            let admit = |guard: Guard| guard.with_rate_changes(false).admit(&message);
+            assert!(matches!(admit(Guard::new(role)), Err(WireError::Unexpected(_))), "{role:?}");
+            let mut guard = Guard::new(role).with_rate_changes(true);
+            assert_eq!(guard.admit(&message), Ok(()), "{role:?}");
+            // A server that finishes may be told once more.
+            guard.on_finish_sent();
+            assert_eq!(guard.admit(&message), Ok(()), "{role:?}");
         }
     }
 

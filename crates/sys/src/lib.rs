@@ -23,6 +23,7 @@ pub mod disk;
 pub mod file;
 pub mod host;
 pub mod interface;
+pub mod local_time;
 pub mod mapping;
 pub mod memory;
 pub mod pages;
@@ -61,6 +62,7 @@ pub use host::{
     umask, wait_either, wait_readable, wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
+pub use local_time::local_minute;
 pub use mapping::{Mapping, is_mapping_fault};
 pub use memory::{Memory, memory};
 pub use pages::Pages;

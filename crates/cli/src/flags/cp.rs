@@ -8,10 +8,11 @@ use super::metadata::MetadataFlags;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
-    fingerprint, memory, page, port, rate, seconds, seconds_or_none, ssh_command, stream_count,
+    fingerprint, memory, page, port, rate, schedule, seconds, seconds_or_none, ssh_command,
+    stream_count,
 };
 use super::{Example, ShowFlags, after_help};
-use bankfull::{Bytes, Fingerprint, Rate};
+use bankfull::{Bytes, Fingerprint, Rate, Schedule};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
@@ -111,6 +112,14 @@ pub(crate) struct CpFlags {
     /// Default: no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) max_rate: Option<Rate>,
+
+    /// Limit the data rate by the time of day, such as 08:00-18:00=50mbit,*=max
+    ///
+    /// Each range of local times has a rate, or max for none; * is the rest of the day. A copy that
+    /// passes the end of a range changes its limit within a second. With --max-rate, the lower of
+    /// both limits applies. Default: no limit.
+    #[arg(long, value_name = "RANGE=RATE,...", value_parser = schedule)]
+    pub(crate) schedule: Option<Schedule>,
 
     /// Fix the receive windows at a total size, such as 500kB or 4MB
     ///

@@ -5,11 +5,11 @@ use super::filters::FilterFlags;
 use super::metadata::MetadataFlags;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
-    FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, seconds,
+    FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, schedule, seconds,
     seconds_or_none,
 };
 use super::{Example, ShowFlags, after_help};
-use bankfull::{Bytes, Rate};
+use bankfull::{Bytes, Rate, Schedule};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -107,6 +107,21 @@ pub(crate) struct GatherFlags {
     /// Tune window and pacing while data is received
     #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
     pub(crate) tune: TuneHow,
+
+    /// Limit the data rate of all sources together, such as 100mbit or 10MB/s
+    ///
+    /// The sources have about equal parts; what one does not use, the others have. The minimum is
+    /// 100kbit for each source that is fetched at the same time. Default: no limit.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) max_rate: Option<Rate>,
+
+    /// Limit their rate by the time of day, such as 08:00-18:00=50mbit,*=max
+    ///
+    /// Each range of local times has a rate, or max for none; * is the rest of the day. The limit
+    /// changes within a second of the end of a range. With --max-rate, the lower of both limits
+    /// applies. Default: no limit.
+    #[arg(long, value_name = "RANGE=RATE,...", value_parser = schedule)]
+    pub(crate) schedule: Option<Schedule>,
 
     /// Set the rate of the receiving link, such as 1gbit or 10gbit
     ///

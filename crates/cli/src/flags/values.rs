@@ -2,7 +2,8 @@
 
 use bankfull::{
     Bytes, DEFAULT_PORT, DirectIo, Fingerprint, Fsync, IoMethod, MAX_BUFFER, MIN_BUFFER,
-    MIN_MEMORY_LIMIT, MIN_RATE_LIMIT, Merge, Rate, Transport, Tune, UnitError, is_valid_block_size,
+    MIN_MEMORY_LIMIT, MIN_RATE_LIMIT, Merge, Rate, Schedule, Transport, Tune, UnitError,
+    is_valid_block_size,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -194,6 +195,23 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
         return Err(format!("the rate is too low: the minimum is {MIN_RATE_LIMIT}"));
     }
     Ok(rate)
+}
+
+/// Parses rates by the time of day, such as `08:00-18:00=50mbit,*=max`.
+pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
+    Schedule::parse(text, |limit| match is_zero(limit) {
+        true => Err(format!(
+            "{limit:?} would pause the copy, which a schedule cannot: the minimum is \
+             {MIN_RATE_LIMIT}"
+        )),
+        false => rate(limit),
+    })
+}
+
+/// True for the number 0, with a unit or without.
+fn is_zero(text: &str) -> bool {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/');
+    number.parse::<f64>().is_ok_and(|number| number == 0.0)
 }
 
 /// Parses a rate in bits per second.
@@ -393,6 +411,27 @@ mod tests {
         assert_eq!(rate("100kB/s"), rate("800kbit"));
         assert_eq!(rate("10MiB/s"), Ok(Rate::from_bits_per_sec(83_886_080.0)));
         assert_eq!(rate("10").unwrap_err(), "\"10\" is not a rate: write 100mbit, 1.5gbit …");
+    }
+
+    #[test]
+    fn schedule_has_rates_of_the_usual_units() {
+        let day = schedule("08:00-18:00=10MB/s,*=max").unwrap();
+        assert_eq!(day.limit_at(8 * 60), Some(Rate::from_bits_per_sec(80e6)));
+        assert_eq!(day.limit_at(0), None);
+        for zero in ["0", "0mbit", "0.0", "0MB/s"] {
+            let refused = schedule(&format!("08:00-18:00={zero},*=max")).unwrap_err();
+            assert!(refused.contains("would pause the copy"), "{refused}");
+            assert!(refused.ends_with("the minimum is 100.0 kbit/s"), "{refused}");
+        }
+        for (text, part) in [
+            ("08:00-18:00=50mbit", "00:00 has no rate: add a range, or *=max"),
+            ("*=10M", "\"10M\" is ambiguous"),
+            ("*=1kbit", "the rate is too low"),
+            ("*=fast", "\"fast\" is not a rate"),
+        ] {
+            let refused = schedule(text).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 
     #[test]

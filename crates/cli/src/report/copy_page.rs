@@ -39,7 +39,7 @@ const STATES: [(&str, &str, &str); 8] = [
 /// Bottlenecks: stable name and verdict.
 const VERDICTS: [(&str, &str); 7] = [
     ("network", "The network was the limit."),
-    ("max-rate", "The rate limit (--max-rate) was the limit."),
+    ("max-rate", "The rate limit (--max-rate, --schedule) was the limit."),
     ("buffer", "The window size (--buffer) was the limit."),
     ("destination-write", "Writing the destination was the limit."),
     ("source-read", "Reading the source was the limit."),

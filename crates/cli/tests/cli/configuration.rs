@@ -20,7 +20,8 @@ fn default_applies_and_a_flag_overrides_it() {
     fs::create_dir(scratch.join("a")).unwrap();
     write_file(&scratch.join("a/x.o"), b"x");
     write_file(&scratch.join("a/y"), b"y");
-    let text = "[cp]\nexclude = [\"*.o\"]\nmax-rate = \"80mbit\"\nmodify-window = 3";
+    let text = "[cp]\nexclude = [\"*.o\"]\nmax-rate = \"80mbit\"\nmodify-window = 3\n\
+                schedule = \"*=90mbit\"";
     run(configured(&mut cp(), &scratch, text).args(["a/", "b"])).expect(0);
     assert!(scratch.join("b/y").exists() && !scratch.join("b/x.o").exists());
     let included = ["--include", "*.o", "--modify-window", "0", "a/", "c"];

@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -40,6 +41,37 @@ fn sources_arrive_under_host_names_and_repeat_is_empty() {
     assert_eq!(figures, [3, 0, 12, 3]);
     let again = run(&mut many.gather(&[], &many.sources())).expect(0);
     assert_eq!(again.figures(["files", "bytes", "skipped_files"]), [0, 0, 12]);
+}
+
+#[test]
+fn max_rate_limits_all_sources_together() {
+    for flags in [&["--max-rate", "32mbit"][..], &["--schedule", "*=32mbit", "--tune", "off"]] {
+        let many = Many::start(4, 2 * MIB);
+        let started = Instant::now();
+        let done = run(&mut many.gather(flags, &many.sources())).expect(0);
+        let (took, least) = (started.elapsed(), Duration::from_secs_f64(8.0 * 1.048 / 4.0 * 0.9));
+        assert!(took >= least, "{took:?} of {least:?}");
+        for (number, event) in ended(&done.events()).iter().enumerate() {
+            assert_same(&many.tree(number), &many.copied_to(number));
+            // On a busy machine, other work takes as long.
+            if !is_over_path() && took < least * 2 {
+                assert_eq!(event["limited_by"], "max-rate", "{event}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stop_does_not_wait_for_the_rate_limit() {
+    let many = Many::start(3, 2 * MIB);
+    let client = Running::start(&mut many.gather(&["--max-rate", "300kbit"], &many.sources()));
+    wait_until("data arrives from all", || client.out().matches("\"connected\"").count() == 3);
+    std::thread::sleep(Duration::from_millis(500));
+    client.signal(Signal::INT);
+    let stopped = Instant::now();
+    client.wait().expect(20);
+    // The rest of the data would take three minutes.
+    assert!(stopped.elapsed() < Duration::from_secs(10), "{:?}", stopped.elapsed());
 }
 
 #[test]

@@ -13,6 +13,8 @@ fn bad_command_line_is_exit_code_1() {
         &["cp", "--streams", "65", "a", "b"],
         &["cp", "--timeout", "0", "a", "b"],
         &["cp", "--max-rate", "0bit", "a", "h:b"],
+        &["cp", "--schedule", "08:00-18:00=50mbit", "a", "h:b"],
+        &["cp", "--schedule", "08:00-18:00=0,*=max", "a", "h:b"],
         &["cp", "--buffer", "2000", "a", "h:b"],
         &["cp", "--congestion", "Reno!", "a", "h:b"],
         &["cp", "--fsync", "always", "a", "b"],
@@ -34,6 +36,7 @@ fn bad_command_line_is_exit_code_1() {
         &["gather", "a", "in"],
         &["gather", "h:a/x", "h:b/x", "in"],
         &["gather", "--max-failed", "-1", "h:a", "in"],
+        &["gather", "--max-rate", "150kbit", "h:a", "i:a", "in"],
         &["serve"],
         &["serve", ".", "--listen", "host:port"],
         &["serve", ".", "--max-connections", "1"],
@@ -90,6 +93,9 @@ fn invalid_number_names_the_limits() {
         (&["cp", "--streams", "four", "a", "b"][..], "write a number from 1 to 64"),
         (&["cp", "-P", "abc", "a", "h:b"], "write a number from 1 to 65535"),
         (&["cp", "--max-rate", "9", "a", "h:b"], "\"9\" is not a rate: write 100mbit, 1.5gbit"),
+        (&["cp", "--schedule", "8-9=1mbit,*=max", "a", "b"], "\"8-9\" is no range of times: write"),
+        (&["cp", "--schedule", "00:00-12:00=max", "a", "b"], "12:00 has no rate: add a range, or"),
+        (&["cp", "--schedule", "*=0", "a", "b"], "\"0\" would pause the copy, which a schedule"),
         (&["serve", ".", "--max-connections", "x"], "write a number from 2 to 65535"),
     ] {
         let message = err(&bankfull(arguments).unwrap());

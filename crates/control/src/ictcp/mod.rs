@@ -281,6 +281,16 @@ impl Ictcp {
         self.capacity.rate()
     }
 
+    /// Replaces the known capacity; what was measured of the port is forgotten.
+    pub fn set_capacity(&mut self, capacity: Option<Rate>) {
+        self.config.capacity = capacity;
+        self.capacity = Capacity::new(capacity);
+        self.cross_traffic = CrossTraffic::new(capacity);
+        self.queue.reset_limit();
+        self.active_limit.take();
+        self.cap_windows();
+    }
+
     /// Applies samples of all connections, about every 10 ms, and adjusts their windows.
     pub fn tick(&mut self, now: Duration, samples: &[Sample]) {
         let mut lossy = Vec::new();

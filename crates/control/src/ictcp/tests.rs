@@ -216,6 +216,29 @@ fn used_window_grows_only_with_free_bandwidth() {
 }
 
 #[test]
+fn lower_capacity_lets_no_window_grow() {
+    for (capacity, grows) in [(Some(965e6), true), (Some(400e6), false)] {
+        let mut control = control_with(gigabit(), 2);
+        (0..2).for_each(|id| control.add_demand(id, Bytes(u64::MAX)));
+        poll(&mut control, Duration::ZERO);
+        control.set_capacity(capacity.map(Rate::from_bits_per_sec));
+        let window = control.window(0).unwrap().0;
+        let rtt = Duration::from_secs_f64(window as f64 * 8.0 / 200e6);
+        deliver(&mut control, MS, 400, &[(0, 200.0), (1, 200.0)], rtt);
+        assert_eq!(control.window(0).unwrap().0 > window, grows, "{capacity:?}");
+    }
+    // What exceeds the new share shrinks at once.
+    let mut control = control_with(gigabit(), 2);
+    (0..2).for_each(|id| control.add_demand(id, Bytes(u64::MAX)));
+    poll(&mut control, Duration::ZERO);
+    deliver(&mut control, MS, 400, &[(0, 200.0), (1, 200.0)], 4 * MS);
+    control.set_capacity(Some(Rate::from_bits_per_sec(10e6)));
+    let shrunk = set_windows(&poll(&mut control, 500 * MS));
+    assert!(shrunk.iter().all(|&(_, window, reason)| window < 20 && reason == Reason::FairShare));
+    assert_eq!(shrunk.len(), 2, "{shrunk:?}");
+}
+
+#[test]
 fn unused_window_shrinks_to_minimum() {
     let mut control = control_with(gigabit(), 2);
     (0..2).for_each(|id| control.add_demand(id, Bytes(u64::MAX)));

@@ -58,6 +58,8 @@ pub enum Reason {
     TargetReached(Rate),
     /// The rate is the user's maximum.
     RateMax(Rate),
+    /// The user's maximum has changed to this rate; `None`: there is none any more.
+    RateMaxChanged(Option<Rate>),
     /// The RTT grew while the rate no longer did: the path is full at this rate.
     QueueGrew(Rate, Duration),
     /// The rate is flat and a queue stands: the path is full at this rate.
@@ -111,6 +113,8 @@ impl fmt::Display for Reason {
             Self::CapacityUnknown => f.write_str("no packet train measured the capacity"),
             Self::TargetReached(rate) => write!(f, "the rate has reached its limit of {rate}"),
             Self::RateMax(rate) => write!(f, "the rate has reached the maximum of {rate}"),
+            Self::RateMaxChanged(Some(rate)) => write!(f, "the maximum is now {rate}"),
+            Self::RateMaxChanged(None) => f.write_str("there is no maximum rate any more"),
             Self::QueueGrew(rate, queue) => {
                 write!(f, "a queue of {:.1} ms grew at {rate}", ms(*queue))
             }

@@ -1,11 +1,12 @@
 //! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
 
-use super::decision::{CachedPath, Decision};
+use super::decision::{CachedPath, Config, Decision};
 use super::history::{DROP_SHARE, FLAT_INTERVALS};
 use super::interval::{Interval, Observation};
 use super::reason::{Reason, State};
 use super::{MIN_RATE_INTERVAL, Sobas, scaled};
 use crate::bottleneck::Bottleneck;
+use crate::units::Rate;
 use std::time::Duration;
 
 /// Factor of the estimated capacity at the start. (chosen: the error of trains is about a percent,
@@ -28,6 +29,26 @@ const MIN_START_GROWTH: f64 = 1.3;
 const MIN_START_RATE_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Sobas {
+    /// Replaces the user's maximum rate and starts again, with what is known of the path.
+    pub fn on_rate_max(&mut self, now: Duration, rate_max: Option<Rate>) -> Decision {
+        let before = std::mem::replace(self, Self::new(Config { rate_max, ..self.config }));
+        self.config.capacity_timeout = Duration::ZERO;
+        self.sampler = before.sampler;
+        (self.streams, self.baseline_loss) = (before.streams, before.baseline_loss);
+        (self.first_data_at, self.train_capacity) = (before.first_data_at, before.train_capacity);
+        self.capacity = before.train_capacity;
+        let started = match self.is_short_path() {
+            true => self.enter_disabled(now, Reason::ShortPath),
+            false => match self.start_with_estimate(now) {
+                Some(started) => started,
+                None => self.start_without_estimate(now),
+            },
+        };
+        let reason = Reason::RateMaxChanged(rate_max);
+        self.last_reason = Some(reason);
+        Decision { reason, ..started }
+    }
+
     /// Starts below the capacity, once both capacity and RTT are known.
     pub(super) fn start_with_estimate(&mut self, now: Duration) -> Option<Decision> {
         let rate = self.capacity?;

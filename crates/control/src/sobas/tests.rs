@@ -166,6 +166,35 @@ fn flat_rate_at_rate_max_is_not_a_full_path() {
 }
 
 #[test]
+fn rate_max_that_changes_limits_at_once_and_lets_grow() {
+    let mut script = Script::limited();
+    let lower = script.sobas.on_rate_max(script.seen.now, Some(mbit(100.0)));
+    assert_eq!(lower.pacing, Some(mbit(100.0)));
+    assert_eq!(lower.window, Bytes::mib(64), "the sender holds it");
+    assert_eq!(lower.reason, Reason::RateMaxChanged(Some(mbit(100.0))));
+    let decisions = script.run(3_000, 98.0);
+    let is_kept = |decision: &Decision| decision.pacing == Some(mbit(100.0));
+    assert!(decisions.len() <= 1 && decisions.iter().all(is_kept), "{decisions:?}");
+    // Without the maximum, the path is filled as by a new transfer.
+    let open = script.sobas.on_rate_max(script.seen.now, None);
+    assert_eq!((open.state, open.reason), (State::StartBounded, Reason::RateMaxChanged(None)));
+    assert!(open.pacing.unwrap() > mbit(900.0), "{open:?}");
+    let states: Vec<State> = script.run(100, 947.0).iter().map(|d| d.state).collect();
+    assert_eq!(states, [State::Growing, State::Limited]);
+}
+
+#[test]
+fn rate_max_change_before_the_capacity_is_known() {
+    let mut script = Script::new();
+    script.run(31, 100.0);
+    let lower = script.sobas.on_rate_max(script.seen.now, Some(mbit(50.0)));
+    assert_eq!((lower.state, lower.pacing), (State::StartOpen, Some(mbit(50.0))));
+    assert_eq!(script.run(500, 49.0), []);
+    let open = script.sobas.on_rate_max(script.seen.now, None);
+    assert_eq!((open.state, open.pacing, open.window), (State::StartOpen, None, Bytes::mib(64)));
+}
+
+#[test]
 fn sender_limited_rate_is_not_a_full_path() {
     let mut script = Script::new();
     script.report_capacity(mbit(965.0));

@@ -39,6 +39,10 @@ const SEARCH_RETRY_RANGE: (Duration, Duration) =
 /// Time, and RTTs at least, after which a search ends. (chosen: not measured)
 const MAX_SEARCH_TIME: (Duration, u32) = (Duration::from_secs(10), 40);
 
+/// Time after a change of the rate limit in which nothing is evaluated. (chosen: what lies in the
+/// buffers of both hosts then arrives at another rate, and the sender pauses)
+const RATE_MAX_SETTLE_TIME: Duration = Duration::from_secs(2);
+
 /// Fewest streams kept on a fast line. (measured, docs/algorithms/sobas-measured.md: at 5 Gbit/s 8
 /// streams carry a tenth more than 16 or 4; half as many would start an RTT later)
 const MIN_FAST_LINE_STREAMS: u32 = 8;
@@ -158,6 +162,10 @@ pub struct StreamTuner {
     factor: (LimitingFactor, Duration, u32),
     search: Option<Search>,
     result: Option<SearchOutcome>,
+    /// Rate limit of the user at the last observation.
+    rate_max: Option<Rate>,
+    /// End of the settle time after its last change.
+    settled_at: Duration,
 }
 
 impl StreamTuner {
@@ -177,6 +185,8 @@ impl StreamTuner {
             factor: (LimitingFactor::Unknown, Duration::ZERO, 0),
             search: None,
             result: None,
+            rate_max: None,
+            settled_at: Duration::ZERO,
         }
     }
 
@@ -194,6 +204,11 @@ impl StreamTuner {
 
     /// Processes an observation; returns a decision if the number or congestion control changes.
     pub fn observe(&mut self, latest: &Observation) -> Option<Decision> {
+        if std::mem::replace(&mut self.rate_max, latest.rate_max) != latest.rate_max
+            && let Some(abandoned) = self.on_rate_max_change(latest)
+        {
+            return Some(abandoned);
+        }
         let least = latest.min_streams.min(self.max_streams);
         if self.streams < least {
             (self.search, self.bbr_baseline) =
@@ -218,6 +233,24 @@ impl StreamTuner {
         }
     }
 
+    /// Forgets what was measured under another rate limit, and ends a search.
+    fn on_rate_max_change(&mut self, latest: &Observation) -> Option<Decision> {
+        self.factor = (LimitingFactor::Unknown, Duration::ZERO, 0);
+        (self.result, self.interval_start) = (None, None);
+        self.settled_at = latest.now + RATE_MAX_SETTLE_TIME;
+        let search = self.search.take()?;
+        if let Selection::Bbr(_) = search.selection
+            && self.bbr_baseline.take().is_some()
+        {
+            return self.decide(
+                self.streams,
+                latest.now,
+                Reason::BbrTrial(TrialOutcome::Inconclusive),
+            );
+        }
+        self.decide(search.previous_streams, latest.now, Reason::SearchAbandoned)
+    }
+
     /// Returns a smaller initial number once the line is known to be fast.
     fn initial_reduction(&mut self, latest: &Observation) -> Option<u32> {
         let line = latest.capacity.filter(|_| !self.is_fast_line_checked)?;
@@ -231,6 +264,9 @@ impl StreamTuner {
 
     /// Evaluates a completed interval; returns the direction of a search that is due.
     fn evaluate(&mut self, latest: &Observation) -> Option<SearchDirection> {
+        if latest.now < self.settled_at {
+            return None;
+        }
         let earlier = *self.interval_start.get_or_insert(*latest);
         let elapsed = latest.now.saturating_sub(earlier.now);
         if elapsed < interval_for(EVALUATION_INTERVAL, latest.min_rtt) {

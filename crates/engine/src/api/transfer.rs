@@ -16,6 +16,7 @@ use crate::model::io_method::IoMethod;
 use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
 use crate::model::path_cache::PathCache;
+use crate::model::rate_schedule::RateSchedule;
 use crate::model::transfer_options::TransferOptions;
 use crate::routes::client;
 use crate::routes::client::{Request, path_bytes};
@@ -23,7 +24,7 @@ use crate::routes::local;
 use crate::run::context::RunContext;
 use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
-use bankfull_control::{Bytes, Rate};
+use bankfull_control::{Bytes, Rate, Schedule};
 use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_LINK_DESTS, MAX_STREAMS};
 use bankfull_proto::wire::control::{self, Direction, PathBytes, WalkRules, check_name};
 use std::fs::File;
@@ -205,6 +206,19 @@ impl Transfer {
     #[must_use]
     pub fn max_rate(mut self, rate: Rate) -> Self {
         self.options.overrides.rate_max = Some(rate);
+        self
+    }
+
+    /// Limits the data rate by the local time of day. Default: no limit.
+    ///
+    /// With [`max_rate`](Self::max_rate), the lower limit applies. The limit changes while the copy
+    /// runs, at most a second after its minute begins; each change is an
+    /// [`Event::Tuning`](crate::Event::Tuning). A limit below
+    /// [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT) is refused as [`ErrorKind::Usage`], a peer that
+    /// does not follow changes as [`ErrorKind::Version`].
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.options.overrides.schedule = Some(RateSchedule::new(schedule));
         self
     }
 

@@ -255,6 +255,8 @@ pub enum Controller {
     Ictcp,
     /// Windows of a QUIC connection.
     QuicWindow,
+    /// Rate limit of the user by the time of day.
+    RateLimit,
 }
 
 impl Controller {
@@ -266,6 +268,7 @@ impl Controller {
             Self::Streams => "streams",
             Self::Ictcp => "ictcp",
             Self::QuicWindow => "quic-window",
+            Self::RateLimit => "rate-limit",
         }
     }
 }

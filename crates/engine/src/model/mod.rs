@@ -1,4 +1,4 @@
-//! Plain data of a transfer: options, overrides, the path cache, merge conflicts.
+//! Plain data of a transfer: options, overrides, rate limits, the path cache, merge conflicts.
 
 pub(crate) mod io_method;
 pub(crate) mod merge_conflicts;
@@ -6,5 +6,7 @@ pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod overrides;
 pub(crate) mod path_cache;
+pub(crate) mod rate_schedule;
+pub(crate) mod receive_limit;
 pub(crate) mod throttle;
 pub(crate) mod transfer_options;

@@ -4,6 +4,7 @@
 
 use super::io_method::IoMethod;
 use super::options::DirectIo;
+use super::rate_schedule::RateSchedule;
 use super::throttle::Throttle;
 use bankfull_control::pacing::DEFAULT_MSS;
 use bankfull_control::{Bytes, Rate};
@@ -36,6 +37,10 @@ const MIN_RATE_FOR_PROBES: Rate = Rate::from_bytes_per_sec(1_250_000);
 pub(crate) struct Overrides {
     /// Maximum data rate of all streams together.
     pub(crate) rate_max: Option<Rate>,
+    /// Rate limits by the time of day, on the client; the lower limit applies.
+    pub(crate) schedule: Option<RateSchedule>,
+    /// The client may change the rate limit, on the server.
+    pub(crate) rate_changes: bool,
     /// Total of the receive windows of all streams.
     pub(crate) window: Option<Bytes>,
     /// Congestion control of the streams, on the sending side.
@@ -58,6 +63,8 @@ impl Overrides {
         let method = open.io_method.as_deref().filter(|_| is_sender).map(str::parse).transpose();
         Ok(Self {
             rate_max: open.rate_max.map(Rate::from_bytes_per_sec),
+            schedule: None,
+            rate_changes: open.rate_changes == Some(true),
             window: open.window.map(Bytes),
             congestion: open.congestion.clone(),
             io_method: method.map_err(|text: String| Failure::new(Cause::Usage, text))?,
@@ -72,7 +79,8 @@ impl Overrides {
 
     /// Writes the settings into a request.
     pub(crate) fn write_to(&self, open: &mut Open) {
-        open.rate_max = self.rate_max.map(Rate::bytes_per_sec);
+        open.rate_max = self.rate_limit().map(Rate::bytes_per_sec);
+        open.rate_changes = self.schedule.is_some().then_some(true);
         open.window = self.window.map(|window| window.0);
         open.congestion.clone_from(&self.congestion);
         open.io_method = self.io_method.map(|method| method.name().to_owned());
@@ -114,9 +122,21 @@ impl Overrides {
         Err(Failure::new(Cause::Usage, text))
     }
 
+    /// Returns the present rate limit: the lower one of the maximum and the schedule.
+    pub(crate) fn rate_limit(&self) -> Option<Rate> {
+        let scheduled = self.schedule.as_ref().and_then(RateSchedule::limit);
+        self.rate_max.into_iter().chain(scheduled).min()
+    }
+
+    /// Returns the lowest rate limit of the day.
+    pub(crate) fn lowest_rate_limit(&self) -> Option<Rate> {
+        let scheduled = self.schedule.as_ref().and_then(RateSchedule::lowest_limit);
+        self.rate_max.into_iter().chain(scheduled).min()
+    }
+
     /// True if the rate limit leaves room for probes and packet trains.
     pub(crate) fn allows_probes(&self) -> bool {
-        self.rate_max.is_none_or(|rate| rate >= MIN_RATE_FOR_PROBES)
+        self.lowest_rate_limit().is_none_or(|rate| rate >= MIN_RATE_FOR_PROBES)
     }
 
     /// Checks the values.
@@ -124,10 +144,7 @@ impl Overrides {
     /// # Errors
     /// [`Cause::Usage`] for an invalid value, with the valid ones.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if let Some(rate) = self.rate_max.filter(|&rate| rate < MIN_RATE_LIMIT) {
-            let text = format!("rate limit {rate} is too low: choose {MIN_RATE_LIMIT} or more");
-            return Err(Failure::new(Cause::Usage, text));
-        }
+        check_rate_limit(self.lowest_rate_limit())?;
         if let Some(window) = self.window.filter(|&window| window < MIN_BUFFER) {
             let text = format!(
                 "buffer {window} is smaller than two segments: choose {MIN_BUFFER} or more"
@@ -203,13 +220,24 @@ impl Overrides {
 
     /// True if nothing but the rate is set.
     pub(crate) fn fits_local_copy(&self) -> bool {
-        Self { rate_max: None, ..self.clone() }.is_empty()
+        Self { rate_max: None, schedule: None, ..self.clone() }.is_empty()
     }
 
-    /// Returns the throttle of the sending side, if the rate is limited.
+    /// Returns the throttle of the sending side, unless the rate is never limited.
     pub(crate) fn throttle(&self) -> Option<Arc<Throttle>> {
-        self.rate_max.map(|rate| Arc::new(Throttle::new(rate)))
+        let (limit, may_change) = (self.rate_limit(), self.schedule.is_some() || self.rate_changes);
+        (limit.is_some() || may_change).then(|| Arc::new(Throttle::new(limit)))
     }
+}
+
+/// Checks a rate limit, if there is one.
+///
+/// # Errors
+/// [`Cause::Usage`] for one that is too low, with the lowest.
+pub(crate) fn check_rate_limit(limit: Option<Rate>) -> Result<(), Failure> {
+    let Some(rate) = limit.filter(|&rate| rate < MIN_RATE_LIMIT) else { return Ok(()) };
+    let text = format!("rate limit {rate} is too low: choose {MIN_RATE_LIMIT} or more");
+    Err(Failure::new(Cause::Usage, text))
 }
 
 /// True if files can be split into blocks of this size.
@@ -248,6 +276,7 @@ fn congestion_failure(name: &str, error: &io::Error, available: &str, allowed: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bankfull_control::Schedule;
     use bankfull_proto::wire::control::Fsync;
 
     fn open() -> Open {
@@ -278,6 +307,30 @@ mod tests {
     }
 
     #[test]
+    fn schedule_and_maximum_limit_by_the_lower_one() {
+        let parse = |rate: &str| rate.parse().map_err(|_| rate.to_owned());
+        let at = |text: &str, minute| {
+            let schedule = Schedule::parse(text, parse).unwrap();
+            let schedule = Some(RateSchedule::at(schedule, minute));
+            let rate_max = Some(Rate::from_bits_per_sec(20e6));
+            Overrides { rate_max, schedule, ..Overrides::default() }
+        };
+        let text = "00:00-12:00=5mbit,12:00-18:00=80mbit,*=max";
+        let limits = [0, 12, 18].map(|hour| at(text, hour * 60).rate_limit());
+        assert_eq!(limits, [5e6, 20e6, 20e6].map(|bits| Some(Rate::from_bits_per_sec(bits))));
+        let noon = at(text, 12 * 60);
+        assert!(noon.fits_local_copy() && !noon.is_empty() && !noon.allows_probes());
+        let mut open = open();
+        noon.write_to(&mut open);
+        assert_eq!((open.rate_max, open.rate_changes), (Some(2_500_000), Some(true)));
+        let server = Overrides::from_open(&open).unwrap();
+        assert!(server.rate_changes && server.throttle().is_some());
+        // One that is too low at another time of the day is refused at once.
+        let failure = at("00:00-12:00=1kbit,*=max", 18 * 60).check().unwrap_err();
+        assert!(failure.text.contains("1.0 kbit/s is too low"), "{}", failure.text);
+    }
+
+    #[test]
     fn buffer_out_of_range_is_refused() {
         let check =
             |bytes| Overrides { window: Some(Bytes(bytes)), ..Overrides::default() }.check();
@@ -297,6 +350,8 @@ mod tests {
     fn overrides_survive_the_request() {
         let set = Overrides {
             rate_max: Some(Rate::from_bits_per_sec(1e9)),
+            schedule: None,
+            rate_changes: false,
             window: Some(Bytes(4_000_000)),
             congestion: Some("reno".to_owned()),
             io_method: Some(IoMethod::IoUring),

@@ -325,7 +325,8 @@ impl SessionManager {
                 PathRoot::refuse_special(&items, rules.metadata.rules)?;
                 let sources = sources_of(&items);
                 let task = SessionTask::Send { items, rules: Box::new(rules) };
-                (Opened { sources, credit: open.credit, ..Opened::default() }, task)
+                let (credit, rate_changes) = (open.credit, open.rate_changes);
+                (Opened { sources, credit, rate_changes, ..Opened::default() }, task)
             }
             Direction::Push if self.policy.read_only => {
                 let text = "this server is read-only: it was started with --read-only";
@@ -364,6 +365,7 @@ impl SessionManager {
             max_outstanding_files,
             itemizes: open.itemize.filter(|asked| *asked),
             open_ended: open.sources.iter().any(|source| source.is_open_ended()).then_some(true),
+            rate_changes: open.rate_changes,
             ..Opened::default()
         };
         Ok((opened, SessionTask::Receive(Box::new(target))))

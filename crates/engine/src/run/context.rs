@@ -8,6 +8,7 @@ use crate::file_io::root::PathRoot;
 use crate::file_io::roots::SourceItem;
 use crate::file_io::spooled_input::SpooledInput;
 use crate::model::merge_conflicts::MergeHandle;
+use crate::model::throttle::Throttle;
 use crate::model::transfer_options::TransferOptions;
 use crate::session::interface_sharing::InterfaceSharing;
 use crate::transport::buffer_pool::BufferPool;
@@ -28,6 +29,8 @@ pub(crate) struct RunContext {
     pub(crate) barrier_party: Option<BarrierParty>,
     /// Resolves conflicts with other sources that are merged into the same tree.
     pub(crate) merge_handle: Option<MergeHandle>,
+    /// Rate limit that the transfers of a gather share.
+    pub(crate) receive_limit: Option<Arc<Throttle>>,
     /// Open file that takes the content of the one source.
     pub(crate) output: Option<Arc<OrderedOutput>>,
     /// Content of the one source, read while it is sent.

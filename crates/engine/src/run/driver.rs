@@ -1,5 +1,6 @@
 //! Runs one negotiated session on one side: its threads, heartbeats, progress and orderly end.
 
+use super::rate_timer::RateTimer;
 use super::streams::{StreamSource, StreamThreads};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
@@ -195,9 +196,10 @@ impl SessionRunner<'_> {
         (result, flushed)
     }
 
-    /// Runs the ticker: heartbeats, progress events and cancellation.
+    /// Runs the ticker: heartbeats, progress events, rate limits by schedule, and cancellation.
     pub(crate) fn tick(&self, outbox: &Outbox) {
         let interval = (self.timeout / 4).min(MAX_PING_INTERVAL);
+        let mut rate_timer = RateTimer::new(&self.session);
         let mut pinged = Instant::now();
         while !self.ended.wait(TICK_INTERVAL.min(interval)) {
             if self.cancel.is_cancelled() && !self.session.is_stopped() {
@@ -206,6 +208,9 @@ impl SessionRunner<'_> {
             // Pings and single bytes would keep it open for ever.
             if lock(&self.close_by).is_some_and(|at| Instant::now() >= at) {
                 self.session.stop();
+            }
+            if let Some(timer) = &mut rate_timer {
+                timer.poll(outbox, self.stats);
             }
             if self.report_progress {
                 self.stats.event(Event::Progress(self.stats.progress()));
@@ -370,7 +375,7 @@ impl SessionRunner<'_> {
         let probing = match std::mem::take(&mut *lock(&self.autotune)) {
             Autotune::On(probing) => probing.map(|probing| *probing),
             // A rate limit is enforced on the sending side even without autotuning.
-            Autotune::Off if !receives && self.session.overrides.rate_max.is_some() => None,
+            Autotune::Off if !receives && self.session.throttle().is_some() => None,
             Autotune::Off => return self.run_untuned(outbox, receives),
         };
         let outbox = outbox.clone();

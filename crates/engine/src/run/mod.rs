@@ -2,4 +2,5 @@
 
 pub(crate) mod context;
 pub(crate) mod driver;
+mod rate_timer;
 pub(crate) mod streams;

@@ -10,6 +10,8 @@ mod stream_target;
 use crate::base::error::Error;
 use crate::base::threads::try_spawn;
 use crate::model::overrides::Overrides;
+use crate::model::overrides::check_rate_limit;
+use crate::model::receive_limit::ReceiveLimit;
 use crate::model::throttle::Throttle;
 use crate::stats::session_stats::UserLimits;
 use crate::stats::transport_stats::TransportStats;
@@ -19,8 +21,9 @@ use crate::transport::entry_quota::EntryQuota;
 use crate::transport::socket::Socket;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::sobas::CachedPath;
-use bankfull_control::{Bytes, pacing};
+use bankfull_control::{Bytes, Rate, pacing};
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
+use bankfull_proto::wire::control::RateLimit;
 use bankfull_sys::TcpInfo;
 use feedback_inbox::FeedbackInbox;
 use interface_sharing::InterfaceSharing;
@@ -45,6 +48,10 @@ pub(crate) struct Session {
     pub(crate) overrides: Overrides,
     /// Limits of the data streams, on the sending side.
     pub(crate) send: SendSetup,
+    /// Rate limit shared with other sessions, on the receiving side.
+    pub(crate) receive_limit: Option<Arc<ReceiveLimit>>,
+    /// The peer follows changes of the rate limit.
+    pub(crate) is_rate_followed: bool,
     /// Sharing of the interface with other sessions, on the receiving side.
     pub(crate) sharing: InterfaceSharing,
     /// Buffers for received data that waits for the disk.
@@ -82,7 +89,44 @@ impl Session {
     pub(crate) fn user_limits(&self) -> UserLimits {
         let min_rtt = self.streams.min_rtt();
         let window = self.overrides.window.zip(min_rtt).map(|(window, rtt)| window.per(rtt));
-        UserLimits { rate_max: self.overrides.rate_max, window, is_local: false }
+        let shared_bytes = self.shared_bytes();
+        UserLimits { rate_max: self.rate_max(), shared_bytes, window, is_local: false }
+    }
+
+    /// Returns the bytes of all sessions that share a rate limit, if this one does.
+    pub(crate) fn shared_bytes(&self) -> Option<Bytes> {
+        self.receive_limit.as_ref().map(|limit| limit.received())
+    }
+
+    /// Returns the present rate limit of all data streams together.
+    pub(crate) fn rate_max(&self) -> Option<Rate> {
+        self.throttle().and_then(|throttle| throttle.rate())
+    }
+
+    /// Replaces the rate limit, on this side. No effect unless a change was expected.
+    pub(crate) fn set_rate_max(&self, rate: Option<Rate>) {
+        if let Some(throttle) = self.throttle() {
+            throttle.set_rate(rate);
+        }
+        if let Some(limit) = &self.receive_limit {
+            limit.set_rate(rate);
+        }
+    }
+
+    /// True if a rate limit that the session shares holds its data on this side.
+    pub(crate) fn is_receiving_limited(&self) -> bool {
+        self.receive_limit.as_ref().is_some_and(|limit| limit.rate().is_some())
+    }
+
+    /// Applies the client's change of the rate limit.
+    ///
+    /// # Errors
+    /// A limit that is too low.
+    pub(crate) fn on_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
+        let rate = limit.bytes_per_sec.map(Rate::from_bytes_per_sec);
+        check_rate_limit(rate)?;
+        self.set_rate_max(rate);
+        Ok(())
     }
 
     /// Stops the session with an error; the first one is kept.
@@ -98,6 +142,9 @@ impl Session {
         self.streams.shutdown();
         self.lifecycle.run_stop_callbacks();
         self.send.close();
+        if let Some(limit) = &self.receive_limit {
+            limit.close();
+        }
         self.target.wake_spawners();
     }
 
@@ -219,6 +266,23 @@ mod tests {
         let mut session = Session::new(Overrides::default(), streams);
         session.target.max = Some(8);
         session
+    }
+
+    #[test]
+    fn rate_limit_of_the_client_replaces_the_request() {
+        let overrides = Overrides { rate_changes: true, ..Overrides::default() };
+        let session = Session::new(overrides, 1);
+        let change = |bytes_per_sec| session.on_rate_limit(RateLimit { bytes_per_sec });
+        assert_eq!(session.rate_max(), None);
+        change(Some(1_000_000)).unwrap();
+        assert_eq!(session.rate_max(), Some(Rate::from_bytes_per_sec(1_000_000)));
+        for too_low in [0, 12_499] {
+            let error = change(Some(too_low)).unwrap_err();
+            assert!(error.to_string().contains("is too low"), "{error}");
+        }
+        assert_eq!(session.rate_max(), Some(Rate::from_bytes_per_sec(1_000_000)));
+        change(None).unwrap();
+        assert_eq!(session.rate_max(), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod counters;
+mod limit_use;
 pub(crate) mod lost_sessions;
 pub(crate) mod quic_stats;
 pub(crate) mod session_stats;

@@ -1,6 +1,7 @@
 //! Statistics of a session, and the progress and summary derived from them.
 
 use super::counters::{Counts, FileStats, add, read};
+use super::limit_use::{LimitUse, is_most, is_reached};
 use crate::base::error::printable;
 use crate::base::event::{Event, EventSink, Outcome, Progress, Summary};
 use crate::base::sync::lock;
@@ -15,14 +16,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Share of an allowed rate above which that limit, not the network, was the bottleneck.
-/// (chosen: short transfers spend much of their time starting and ending)
-const MIN_LIMITED_SHARE: f64 = 0.5;
-
 /// Rates that the user's settings allow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UserLimits {
     pub(crate) rate_max: Option<Rate>,
+    /// Bytes of all sessions that share `rate_max`, if others do.
+    pub(crate) shared_bytes: Option<Bytes>,
     /// From the window that is set.
     pub(crate) window: Option<Rate>,
     /// True for a copy within a host, which has no network.
@@ -47,13 +46,14 @@ pub(crate) struct SessionStats<'a> {
     /// False if completed files are counted alone.
     wants_completed: bool,
     path_observer: Mutex<PathObserver>,
+    limit_use: Mutex<LimitUse>,
 }
 
 impl<'a> SessionStats<'a> {
     pub(crate) fn new(events: &'a dyn EventSink, started: Instant) -> Self {
-        let (counts, times, cpu_time, path_observer) = Default::default();
+        let (counts, times, cpu_time, path_observer, limit_use) = Default::default();
         let wants_completed = events.wants_completed();
-        Self { counts, times, cpu_time, started, events, wants_completed, path_observer }
+        Self { counts, times, cpu_time, started, events, wants_completed, path_observer, limit_use }
     }
 
     /// True if completed files are reported by their paths.
@@ -205,20 +205,34 @@ impl<'a> SessionStats<'a> {
         if read(&self.counts.bytes_moved) == 0 {
             return Limit::Nothing;
         }
-        let carried = match user_limits.is_local {
-            true => &self.counts.bytes_moved,
-            false => &self.counts.wire_bytes,
-        };
-        let goodput = Bytes(read(carried)).per(ran).bits_per_sec() as f64;
-        let is_reached = |max: Option<Rate>| {
-            max.is_some_and(|max| goodput >= max.bits_per_sec() as f64 * MIN_LIMITED_SHARE)
-        };
+        let carried = self.carried();
+        let together = user_limits.shared_bytes.unwrap_or(carried);
+        let reached = lock(&self.limit_use).reached_until(ran, together, user_limits.rate_max);
+        let is_rate_max = is_most(reached, ran);
         match limited_by(&ends.sender.times(), &ends.receiver.times()) {
-            _ if user_limits.is_local && is_reached(user_limits.rate_max) => Limit::RateMax,
-            Limit::Network if is_reached(user_limits.rate_max) => Limit::RateMax,
-            Limit::Network if is_reached(user_limits.window) => Limit::Buffer,
+            _ if user_limits.is_local && is_rate_max => Limit::RateMax,
+            Limit::Network if is_rate_max => Limit::RateMax,
+            Limit::Network if is_reached(carried.per(ran), user_limits.window) => Limit::Buffer,
             limit => limit,
         }
+    }
+
+    /// Returns the bytes that the data streams carried; within a host, those copied.
+    fn carried(&self) -> Bytes {
+        Bytes(read(&self.counts.wire_bytes).max(read(&self.counts.bytes_moved)))
+    }
+
+    /// Ends the interval of a rate limit, at a time since the data phase began.
+    ///
+    /// `shared_bytes` are those of all sessions that share it, if others do.
+    pub(crate) fn end_limit_interval(
+        &self,
+        now: Duration,
+        shared_bytes: Option<Bytes>,
+        limit: Option<Rate>,
+    ) {
+        let carried = shared_bytes.unwrap_or_else(|| self.carried());
+        lock(&self.limit_use).end_interval(now, carried, limit);
     }
 
     /// Builds the summary; `ran` is the duration of the data phase.
@@ -275,20 +289,28 @@ mod tests {
         let limit = |rate_max: Option<u64>, window: Option<u64>| {
             let [rate_max, window] =
                 [rate_max, window].map(|rate| rate.map(Rate::from_bytes_per_sec));
-            let limits = UserLimits { rate_max, window, is_local: false };
+            let limits = UserLimits { rate_max, window, ..UserLimits::default() };
             stats.limit(&ends, &limits, Duration::from_secs(1))
         };
         assert_eq!(limit(None, None), Limit::Network);
         assert_eq!(limit(Some(1_100_000), None), Limit::RateMax);
         assert_eq!(limit(None, Some(1_100_000)), Limit::Buffer);
         assert_eq!(limit(Some(9_000_000), Some(9_000_000)), Limit::Network);
+        // A limit that is shared is reached by all sessions together.
+        let shared = |bytes| {
+            let rate_max = Some(Rate::from_bytes_per_sec(9_000_000));
+            let shared_bytes = Some(Bytes(bytes));
+            let limits = UserLimits { rate_max, shared_bytes, ..UserLimits::default() };
+            stats.limit(&ends, &limits, Duration::from_secs(1))
+        };
+        assert_eq!([4_000_000, 5_000_000].map(shared), [Limit::Network, Limit::RateMax]);
         // Within a host, whatever the threads did while they waited.
         let write = StageTimes { write: Duration::from_secs(1), ..StageTimes::default() };
         let report = SideSummary::new(&write, 0, 0);
         let ends = SideSummaries { sender: report, receiver: report };
         let local = |rate: u64| {
             let rate_max = Some(Rate::from_bytes_per_sec(rate));
-            let limits = UserLimits { rate_max, window: None, is_local: true };
+            let limits = UserLimits { rate_max, is_local: true, ..UserLimits::default() };
             stats.limit(&ends, &limits, Duration::from_secs(1))
         };
         assert_eq!((local(1_100_000), local(9_000_000)), (Limit::RateMax, Limit::DestinationWrite));

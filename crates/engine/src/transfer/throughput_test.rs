@@ -46,7 +46,8 @@ impl<'a> ThroughputTest<'a> {
         role: Role,
         duration: Duration,
     ) -> Self {
-        let guard = Mutex::new(Guard::new(role));
+        let guard = Guard::new(role).with_rate_changes(session.overrides.rate_changes);
+        let guard = Mutex::new(guard);
         let (started, is_finished) = Default::default();
         Self { session, outbox, stats, duration, started, guard, is_finished }
     }
@@ -77,6 +78,7 @@ impl<'a> ThroughputTest<'a> {
                         .into_iter()
                         .for_each(|count| self.session.set_wanted_streams(count));
                 }
+                Message::RateLimit(limit) => self.session.on_rate_limit(limit)?,
                 Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
                 Message::ReceiverReport(report) => self.session.feedback.on_receiver_report(report),
                 Message::StreamEnded(number) => drop(self.session.close_stream(number)),
@@ -95,6 +97,7 @@ impl<'a> ThroughputTest<'a> {
                     self.is_finished.store(true, Ordering::Relaxed);
                     return Ok(report);
                 }
+                Message::RateLimit(limit) => self.session.on_rate_limit(limit)?,
                 Message::SenderReport(report) => self.session.feedback.on_sender_report(report),
                 Message::StreamLost(number) => drop(self.session.close_stream(number)),
                 _ => {}

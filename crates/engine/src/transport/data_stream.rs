@@ -9,6 +9,7 @@ use super::receive_hook::ReceiveHook;
 use super::socket::{BurstLimit, BurstWriter, Socket};
 use crate::base::error::{Error, ErrorKind};
 use crate::model::io_method::IoMethod;
+use crate::model::receive_limit::ReceiveLimit;
 use crate::model::throttle::Throttle;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
@@ -43,6 +44,8 @@ pub(crate) struct DataStream {
     crypto_time: Duration,
     /// Rate limit on the sending side.
     throttle: Option<Arc<Throttle>>,
+    /// Rate limit on the receiving side.
+    receive_limit: Option<Arc<ReceiveLimit>>,
     /// Credit granted by the receiver, if the stream needs it to send.
     credit: Option<StreamCredit>,
     /// Hook of the incast controller on the receiving side.
@@ -72,12 +75,13 @@ impl RawInput {
     }
 
     /// Replaces the content by what one read of the socket returns; empty at its end.
-    fn fill(&mut self, socket: &mut Socket) -> io::Result<()> {
+    fn fill(&mut self, socket: &mut Socket, max_bytes: usize) -> io::Result<()> {
         if self.buffer.is_empty() {
             self.buffer.resize(RAW_BUFFER_BYTES, 0);
         }
         (self.consumed, self.len) = (0, 0);
-        self.len = retry_interrupted(|| socket.read(&mut self.buffer))?;
+        let space = &mut self.buffer[..max_bytes.min(RAW_BUFFER_BYTES)];
+        self.len = retry_interrupted(|| socket.read(space))?;
         Ok(())
     }
 }
@@ -101,6 +105,7 @@ impl DataStream {
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
             throttle: None,
+            receive_limit: None,
             credit: None,
             flow_hook: None,
             burst_limit: Arc::default(),
@@ -159,6 +164,11 @@ impl DataStream {
     /// Sets the rate limit to send under.
     pub(crate) fn set_throttle(&mut self, throttle: Option<Arc<Throttle>>) {
         self.throttle = throttle;
+    }
+
+    /// Sets the rate limit to receive under.
+    pub(crate) fn set_receive_limit(&mut self, limit: Option<Arc<ReceiveLimit>>) {
+        self.receive_limit = limit;
     }
 
     /// Sets the incast controller's hook on the receiving side.
@@ -243,10 +253,13 @@ impl DataStream {
     fn reserve(&mut self, len: usize) -> io::Result<usize> {
         let max_burst =
             self.throttle.as_ref().map_or(usize::MAX, |throttle| throttle.max_burst_bytes());
-        let granted = len.min(max_burst);
-        let granted = self.credit.as_mut().map_or(Ok(granted), |credit| credit.consume(granted))?;
-        if let Some(throttle) = &self.throttle {
-            throttle.wait(granted + std::mem::take(&mut self.uncharged_bytes))?;
+        let wanted = len.min(max_burst);
+        let wanted = self.credit.as_mut().map_or(Ok(wanted), |credit| credit.consume(wanted))?;
+        let Some(throttle) = &self.throttle else { return Ok(wanted) };
+        let granted = throttle.wait(wanted, std::mem::take(&mut self.uncharged_bytes))?;
+        // The limit became lower during the wait.
+        if let Some(credit) = self.credit.as_mut().filter(|_| granted < wanted) {
+            credit.refund(wanted - granted);
         }
         Ok(granted)
     }
@@ -410,11 +423,16 @@ impl DataStream {
     }
 
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let max_bytes = self.receive_limit.as_ref().map_or(usize::MAX, |l| l.max_read_bytes());
         let Some(tls) = &mut self.tls else {
-            let n = retry_interrupted(|| self.socket.read(out))?;
+            let len = out.len().min(max_bytes);
+            let n = retry_interrupted(|| self.socket.read(&mut out[..len]))?;
             self.wire_bytes += n as u64;
             if let Some(flow_hook) = &mut self.flow_hook {
                 flow_hook.on_read(&self.socket);
+            }
+            if let Some(limit) = &self.receive_limit {
+                limit.wait(n)?;
             }
             return Ok(n);
         };
@@ -424,10 +442,13 @@ impl DataStream {
                 done => return done,
             }
             if self.raw.is_consumed() {
-                self.raw.fill(&mut self.socket)?;
+                self.raw.fill(&mut self.socket, max_bytes)?;
                 self.wire_bytes += self.raw.len as u64;
                 if let Some(flow_hook) = &mut self.flow_hook {
                     flow_hook.on_read(&self.socket);
+                }
+                if let Some(limit) = &self.receive_limit {
+                    limit.wait(self.raw.len)?;
                 }
                 if self.raw.len == 0 {
                     tls.read_tls(&mut io::empty())?;

@@ -99,7 +99,8 @@ impl<'a> Monitor<'a> {
             let rtt = if receives { info.rcv_rtt } else { Some(info.rtt) };
             min_rtt = min_rtt.into_iter().chain(rtt).filter(|rtt| !rtt.is_zero()).min();
             if receives {
-                samples.add(socket.unread_bytes() > u64::from(info.rcv_space) / 2);
+                let is_full = socket.unread_bytes() > u64::from(info.rcv_space) / 2;
+                samples.add(is_full && !self.session.is_receiving_limited());
             } else {
                 samples.add(info.notsent_bytes == Some(0));
                 if let Some(window) = info.snd_wnd {

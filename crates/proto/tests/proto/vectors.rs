@@ -6,6 +6,7 @@ mod data;
 mod disk;
 mod metadata;
 pub(crate) mod notation;
+mod rates;
 
 use notation::{hex, unhex};
 use std::collections::BTreeSet;
@@ -48,7 +49,13 @@ impl Vector {
 
 /// Returns all vectors, in the order of the specification.
 pub(crate) fn all() -> Vec<Vector> {
-    let all = [control::vectors(), metadata::vectors(), data::vectors(), disk::vectors()];
+    let all = [
+        control::vectors(),
+        metadata::vectors(),
+        rates::vectors(),
+        data::vectors(),
+        disk::vectors(),
+    ];
     all.into_iter().flatten().collect()
 }
 

@@ -7,8 +7,9 @@
 //! clients and strangers. [`denied`]: modes that deny access. [`digests`]: file digests.
 //! [`ended`]: work after an end. [`logins`]: ssh failures. [`interrupts`]: Ctrl-C before a
 //! session. [`outstanding`]: limits of outstanding files. [`limits`]: little memory. [`threads`]:
-//! thread shortage. [`sessions`]: inputs that fuzzing found. [`injection`]: system calls that
-//! fail, and kills at them. Interruptions of a running copy are in `resume`.
+//! thread shortage. [`rates`]: rate limits of peers. [`sessions`]: inputs that fuzzing found.
+//! [`injection`]: system calls that fail, and kills at them. Interruptions of a running copy are
+//! in `resume`.
 
 mod clients;
 mod credit;
@@ -25,6 +26,7 @@ mod logins;
 mod metadata;
 mod operands;
 mod outstanding;
+mod rates;
 mod servers;
 mod sessions;
 mod threads;

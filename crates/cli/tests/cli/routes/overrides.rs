@@ -1,5 +1,5 @@
-//! Settings by the user instead of tuning: `--max-rate`, `--buffer`, `--congestion`. `ss` on the
-//! sending side shows the effect on connections.
+//! Settings by the user instead of tuning: `--max-rate`, `--schedule`, `--buffer`, `--congestion`.
+//! `ss` on the sending side shows the effect on connections.
 
 use super::super::harness::{
     Daemon, Done, FakeServer, Rng, Running, Scratch, SshServer, assert_same, cp, fill,
@@ -8,7 +8,7 @@ use super::super::harness::{
 use super::{UNREACHABLE, cp_through_firewall, firewalled};
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Size of the copied file.
 const CONTENT_BYTES: u64 = 4 << 20;
@@ -23,8 +23,14 @@ fn source() -> Scratch {
 /// Copies at up to 16 Mbit/s and checks the duration.
 #[track_caller]
 fn capped(command: &mut Command) -> Done {
+    capped_by(&["--max-rate", "16mbit"], command)
+}
+
+/// Copies under flags that allow 16 Mbit/s and checks the duration.
+#[track_caller]
+fn capped_by(flags: &[&str], command: &mut Command) -> Done {
     let started = Instant::now();
-    let done = run(command.args(["--max-rate", "16mbit"])).expect(0);
+    let done = run(command.args(flags)).expect(0);
     let least = Duration::from_secs_f64(CONTENT_BYTES as f64 / 2e6 * 0.9);
     let took = started.elapsed();
     assert!(took >= least, "{took:?} of {least:?}");
@@ -65,6 +71,88 @@ fn max_rate_limits_copies_within_a_host() {
     assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
     let last = done.events().pop().unwrap();
     assert_eq!((&last["files"], &last["limited_by"]), (&50.into(), &"max-rate".into()));
+}
+
+/// Returns a time zone in which it is noon after some seconds.
+fn zone_before_noon(seconds: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let ahead = (12 * 3_600 + 86_400 - seconds - now % 86_400) % 86_400;
+    format!("XXX-{:02}:{:02}:{:02}", ahead / 3_600, ahead / 60 % 60, ahead % 60)
+}
+
+#[test]
+fn schedule_limits_copies_on_every_route() {
+    let always = ["--schedule", "00:00-12:00=16mbit,*=16mbit"];
+    let lower = ["--schedule", "*=80mbit", "--max-rate", "16mbit"];
+    let (from, to) = (source(), Scratch::new());
+    let daemon = Daemon::start(to.path(), &[]);
+    for (number, (limits, flags)) in
+        [(&always[..], &[][..]), (&lower, &["--tune", "off"]), (&always, &["--transport", "quic"])]
+            .into_iter()
+            .enumerate()
+    {
+        let (pushed, pulled) = (format!("pushed-{number}"), to.join(format!("pulled-{number}")));
+        let mut push = daemon.cp();
+        capped_by(limits, push.args(flags).arg(from.join("file")).arg(daemon.url(&pushed)));
+        let mut pull = daemon.cp();
+        capped_by(limits, pull.args(flags).arg(daemon.url(&pushed)).arg(&pulled));
+        assert_same(&from.join("file"), &pulled);
+    }
+    let Some(ssh) = SshServer::start() else { return };
+    let place = SshServer::place(&to.join("over-ssh"));
+    capped_by(&always, ssh.cp().arg(from.join("file")).arg(&place));
+    capped_by(&always, ssh.cp().arg(&place).arg(to.join("back")));
+    assert_same(&from.join("file"), &to.join("back"));
+}
+
+#[test]
+fn schedule_that_changes_is_followed_by_a_running_copy() {
+    let (from, to) = (source(), Scratch::new());
+    let daemon = Daemon::start(to.path(), &[]);
+    let (file, url) = (from.join("file").display().to_string(), daemon.url("pushed"));
+    let fetched = to.join("fetched").display().to_string();
+    for [from, to] in [[&file, &url], [&url, &fetched]] {
+        // At 1 Mbit/s the file would take 33 s.
+        let mut command = daemon.cp();
+        command.args(["--schedule", "00:00-12:00=1mbit,12:00-24:00=max"]).args([from, to]);
+        let started = Instant::now();
+        let done = run(command.env("TZ", zone_before_noon(3))).expect(0);
+        let took = started.elapsed();
+        assert!(took > Duration::from_secs(1) && took < Duration::from_secs(25), "{took:?}");
+        let events = done.events();
+        let changes = events.iter().filter(|event| event["controller"] == "rate-limit");
+        let changes: Vec<_> = changes.map(|event| event["reason"].as_str().unwrap()).collect();
+        let expected =
+            ["--schedule limits to 1.0 Mbit/s until 12:00", "--schedule sets no limit until 00:00"];
+        assert_eq!(changes, expected);
+        // The receiver's controller knows of the change, here or there.
+        assert!(
+            is_over_path()
+                || events.iter().any(|event| {
+                    event["controller"] == "sobas"
+                        && event["reason"] == "there is no maximum rate any more"
+                })
+        );
+    }
+    assert_same(&from.join("file"), &to.join("fetched"));
+}
+
+#[test]
+fn schedule_limits_a_copy_within_a_host_until_it_changes() {
+    let here = Scratch::new();
+    let source = here.join("s");
+    fs::create_dir(&source).unwrap();
+    for number in 0..50 {
+        write_file(&source.join(number.to_string()), vec![b'x'; 20_000]);
+    }
+    let started = Instant::now();
+    let mut command = cp();
+    command.args(["--schedule", "00:00-12:00=400kbit,*=max"]).arg(&source).arg(here.join("d"));
+    // 1 MB would take 20 s.
+    let done = run(command.env("TZ", zone_before_noon(3))).expect(0);
+    let took = started.elapsed();
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(15), "{took:?}");
+    assert_eq!(done.figure("files"), 50);
 }
 
 #[test]

@@ -86,6 +86,44 @@ fn rate_max_is_not_searched() {
 }
 
 #[test]
+fn rate_max_that_changes_starts_the_search_again() {
+    let decisions_after = |limit: Option<f64>| {
+        let mut copy = Transfer::new(16, 64);
+        copy.seen.state = State::Limited;
+        copy.run(10.0, |n| (150.0 * n).min(900.0), 0.8, 0.1);
+        assert_eq!(copy.decisions, [8, 4, 8]);
+        copy.seen.rate_max = limit.map(Rate::from_bits_per_sec);
+        copy.run(5.0, |_| 900.0, 0.8, 0.1);
+        assert_eq!(copy.decisions, [8, 4, 8], "{limit:?}");
+        copy.seen.rate_max = None;
+        copy.run(5.0, |_| 900.0, 0.8, 0.1);
+        copy.decisions.split_off(3)
+    };
+    assert_eq!(decisions_after(None), [0; 0], "the result stands");
+    assert_eq!(decisions_after(Some(900e6))[..2], [4, 2], "the limit may have been its cause");
+}
+
+#[test]
+fn search_ends_when_the_rate_limit_changes() {
+    let mut copy = Transfer::new(16, 64);
+    copy.seen.state = State::Limited;
+    for _ in 0..100 {
+        if copy.decisions.is_empty() {
+            copy.run(0.1, |n| (150.0 * n).min(900.0), 0.8, 0.1);
+        }
+    }
+    assert_eq!(copy.decisions, [8]);
+    let limit = Some(Rate::from_bits_per_sec(100e6));
+    (copy.seen.rate_max, copy.seen.capacity) = (limit, limit);
+    // The sender pauses until the buffers of both hosts are empty.
+    copy.run(1.0, |_| 300.0, 0.0, 0.1);
+    copy.run(1.0, |_| 10.0, 0.8, 0.1);
+    copy.run(60.0, |_| 100.0, 0.8, 0.1);
+    assert_eq!(copy.decisions, [8, 16]);
+    assert_eq!(copy.last.unwrap().reason, Reason::SearchAbandoned);
+}
+
+#[test]
 fn fast_line_keeps_streams_with_full_super_packets() {
     let begins = |mbit: f64, least| {
         let mut copy = Transfer::new(16, 64);

@@ -26,8 +26,10 @@ use crate::file_io::root::PathRoot;
 use crate::model::merge_conflicts::{MergeConflicts, SharedDir};
 use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, Fsync, SshOptions, Tune};
+use crate::model::overrides::MIN_RATE_LIMIT;
+use crate::model::throttle::Throttle;
 use crate::routes::client::path_bytes;
-use bankfull_control::{Bytes, Rate};
+use bankfull_control::{Bytes, Rate, Schedule};
 use bankfull_proto::wire::control::{Failure, Source};
 use bankfull_sys::Dir;
 use starts::{LoginLimiter, LoginPermit};
@@ -213,6 +215,24 @@ impl Gather {
         self
     }
 
+    /// Limits the data rate of all sources together. Default: no limit.
+    ///
+    /// They have about equal parts; what one does not use, the others have. Refused as
+    /// [`ErrorKind::Usage`] is a rate that gives each of those that run at a time less than
+    /// [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT).
+    #[must_use]
+    pub fn max_rate(mut self, rate: Rate) -> Self {
+        self.template = self.template.max_rate(rate);
+        self
+    }
+
+    /// See [`Transfer::schedule`]; the limits apply as that of [`max_rate`](Self::max_rate).
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.template = self.template.schedule(schedule);
+        self
+    }
+
     /// See [`Transfer::max_memory`]; the limit applies to all sources together.
     #[must_use]
     pub fn max_memory(mut self, limit: Bytes) -> Self {
@@ -341,6 +361,7 @@ impl Gather {
                 self.sources.len()
             ));
         }
+        let receive_limit = self.receive_limit()?;
         let directories = layout::directories(&self.sources, &self.destination, self.layout)?;
         let mut transfers = Vec::with_capacity(directories.len());
         for (number, (source, directory)) in self.sources.iter().zip(directories).enumerate() {
@@ -348,6 +369,7 @@ impl Gather {
             transfer.options.sources = vec![source.clone()];
             transfer.options.destination = Location::Local(directory);
             transfer.context.parent_is_planned = true;
+            transfer.context.receive_limit.clone_from(&receive_limit);
             transfer.context.merge_handle = conflicts.map(|conflicts| conflicts.handle(number));
             // The gather flushes once for all sources.
             if transfer.options.rules.fsync == Fsync::End {
@@ -357,6 +379,21 @@ impl Gather {
             transfers.push(transfer);
         }
         Ok(transfers)
+    }
+
+    /// The rate limit that the sources share, if there is one.
+    fn receive_limit(&self) -> Result<Option<Arc<Throttle>>, Error> {
+        let overrides = &self.template.options.overrides;
+        let at_once = self.sources.len().min(MAX_CONCURRENT_SOURCES);
+        let Some(lowest) = overrides.lowest_rate_limit() else { return Ok(None) };
+        if lowest.bytes_per_sec() / (at_once as u64) < MIN_RATE_LIMIT.bytes_per_sec() {
+            let text = format!(
+                "rate limit {lowest} is too low for {at_once} sources at a time: allow \
+                 {MIN_RATE_LIMIT} for each"
+            );
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        Ok(Some(Arc::new(Throttle::new(overrides.rate_limit()))))
     }
 
     /// Opens or creates the destination; `None` in a dry run if it does not exist.

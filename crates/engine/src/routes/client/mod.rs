@@ -14,6 +14,7 @@ use crate::base::event_log::session_span;
 use crate::base::sync::Latch;
 use crate::file_io::roots::{SendRules, SourceItem};
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
+use crate::model::receive_limit::ReceiveLimit;
 use crate::model::transfer_options::{Purpose, TransferOptions};
 use crate::run::context::RunContext;
 use crate::run::driver::{
@@ -428,6 +429,9 @@ impl Request<'_> {
         if self.context.input.is_some() && opened.open_ended != Some(true) {
             return Err(unsupported("a source of unknown size", peer));
         }
+        if self.options.overrides.schedule.is_some() && opened.rate_changes != Some(true) {
+            return Err(unsupported("--schedule", peer));
+        }
         let needs_changes = self.options.rules.itemizes && self.direction == Direction::Push;
         match needs_changes && opened.itemizes != Some(true) {
             true => Err(unsupported("--itemize-changes", peer)),
@@ -453,6 +457,7 @@ impl Request<'_> {
         session.cached_path = self.earlier.sustained;
         session.buffer_pool = Arc::clone(&self.context.buffer_pool);
         session.target.max = max_streams;
+        session.is_rate_followed = opened.rate_changes == Some(true);
         session.entry_quota.clone_from(&self.entry_quota);
         match self.direction {
             Direction::Push => {
@@ -461,7 +466,11 @@ impl Request<'_> {
                     session.send.max_outstanding_files = limit.min(MAX_OUTSTANDING_FILES);
                 }
             }
-            Direction::Pull => session.sharing = self.context.sharing(self.options, uses_credit),
+            Direction::Pull => {
+                session.sharing = self.context.sharing(self.options, uses_credit);
+                let limit = self.context.receive_limit.clone();
+                session.receive_limit = limit.map(|limit| Arc::new(ReceiveLimit::new(limit)));
+            }
         }
         session.send.start_stagger = self.options.is_tuned().then(|| StartStagger::new(count));
         session

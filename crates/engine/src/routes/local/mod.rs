@@ -93,8 +93,9 @@ pub(crate) fn run(
     let at = started.elapsed();
     events.event(Event::Connected { route: Route::Local, software, encrypted: false, at });
     // Reflinked and kernel-copied data is not written by this process.
-    let rate_max = options.overrides.rate_max;
-    let overrides = Overrides { rate_max, direct: DirectIo::Off, ..Overrides::default() };
+    let Overrides { rate_max, schedule, .. } = options.overrides.clone();
+    let direct = DirectIo::Off;
+    let overrides = Overrides { rate_max, schedule, direct, ..Overrides::default() };
     let mut session = Session::new(overrides, 0);
     session.send.max_outstanding_files = SHORT_PATH_FILES;
     let session = Arc::new(session);
@@ -106,9 +107,10 @@ pub(crate) fn run(
     let found = target.base.as_ref().and_then(|base| base.stat_self().ok());
     rules.destination = found.map(|found| (found.dev, found.ino));
     let copy = LocalCopy { runner: &runner, session: &session, threads, rules: &rules };
+    let ends = copy.run(&items, target, near, far)?;
+    let rate_max = session.rate_max();
     let user_limits = UserLimits { rate_max, is_local: true, ..UserLimits::default() };
-    copy.run(&items, target, near, far)
-        .map(|ends| stats.summary(&ends, &user_limits, started.elapsed()))
+    Ok(stats.summary(&ends, &user_limits, started.elapsed()))
 }
 
 /// Lists sources of this host.

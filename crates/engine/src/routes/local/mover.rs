@@ -82,8 +82,8 @@ impl<'m, 'a> Mover<'m, 'a> {
     /// The session has ended.
     fn wait_for_turn(&self, wanted: u64) -> io::Result<u64> {
         let Some(throttle) = &self.throttle else { return Ok(wanted) };
-        let granted = wanted.min(throttle.max_burst_bytes() as u64);
-        throttle.wait(granted as usize).map(|()| granted)
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        throttle.wait(wanted, 0).map(|granted| granted as u64)
     }
 
     fn move_block(&self, id: u64, index: u64, buffer: &mut [u8]) {

@@ -149,7 +149,8 @@ impl<'a> Receiver<'a> {
 
     /// Runs the control thread until the sender has finished; returns the sender's report.
     pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
-        let mut guard = Guard::new(Role::Receiver);
+        let follows_rate = self.registry.session.overrides.rate_changes;
+        let mut guard = Guard::new(Role::Receiver).with_rate_changes(follows_rate);
         self.warn_of_earlier();
         loop {
             let message = reader.next()?;
@@ -193,6 +194,7 @@ impl<'a> Receiver<'a> {
             Message::Aborted(aborted) => store.on_aborted(&aborted)?,
             Message::Unchanged(files) => files.into_iter().for_each(|id| store.on_unchanged(id)),
             Message::Differs(files) => files.into_iter().for_each(|id| store.on_differs(id)),
+            Message::RateLimit(limit) => registry.session.on_rate_limit(limit)?,
             Message::SenderReport(report) => registry.session.feedback.on_sender_report(report),
             Message::StreamLost(number) if !registry.session.close_stream(number) => {
                 registry.outbox.post(&Message::StreamEnded(number));
@@ -277,8 +279,9 @@ impl<'a> Receiver<'a> {
     }
 
     /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.
-    pub(crate) fn run_stream(&self, number: u32, stream: DataStream) -> io::Result<()> {
+    pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
         let session = &self.registry.session;
+        stream.set_receive_limit(session.receive_limit.clone());
         let result = session.add_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
                 let socket = stream.socket();

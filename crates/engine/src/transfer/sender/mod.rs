@@ -77,6 +77,7 @@ impl<'a> Sender<'a> {
     ) -> Self {
         let metadata = SourceMetadata::new(rules.metadata.clone(), rules.filters.clone());
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
+        let guard = Guard::new(Role::Sender).with_rate_changes(session.overrides.rate_changes);
         Self {
             session,
             outbox,
@@ -84,7 +85,7 @@ impl<'a> Sender<'a> {
             files: SourceFiles::new(metadata, rules.walk.follow_growth),
             announcer,
             queue: WorkQueue::new(session),
-            guard: Mutex::new(Guard::new(Role::Sender)),
+            guard: Mutex::new(guard),
             rules,
             names: NameQueue::default(),
             removal: Removal::default(),
@@ -211,6 +212,7 @@ impl<'a> Sender<'a> {
                     credit.grant(&credits);
                 }
             }
+            Message::RateLimit(limit) => self.session.on_rate_limit(limit)?,
             Message::TrainRequest(packets) => self.session.feedback.on_train_request(packets),
             Message::ReceiverReport(report) => self.session.feedback.on_receiver_report(report),
             Message::StreamEnded(number) => {

@@ -48,6 +48,8 @@ struct State {
     /// The ticker thread runs.
     has_ticker: bool,
     alone_since: Option<Duration>,
+    /// Rate limit that all sessions share, as the controller knows it.
+    rate_max: Option<Rate>,
 }
 
 /// Stream of a session on this interface.
@@ -217,6 +219,7 @@ impl SharedInterface {
             controller: None,
             has_ticker: false,
             alone_since: None,
+            rate_max: None,
         };
         Self { state: Mutex::new(state), started: Instant::now() }
     }
@@ -351,14 +354,33 @@ impl State {
         first.is_some_and(|first| sessions.any(|other| other != first))
     }
 
-    /// Returns the interface's data rate, if known.
+    /// Returns the data rate that the sessions may fill, if known: the interface's, or the user's
+    /// lower limit.
     fn capacity(&self) -> Option<Rate> {
         let data = DEFAULT_MSS.0 as f64 / DEFAULT_MTU.0 as f64;
-        self.link_rate.map(|rate| Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * data))
+        let link = self.link_rate.map(|rate| rate.bits_per_sec() as f64 * data);
+        link.map(Rate::from_bits_per_sec).into_iter().chain(self.rate_max).min()
+    }
+
+    /// Returns the rate limit that all sessions share; `None` if some have none.
+    fn shared_rate_max(&self) -> Option<Rate> {
+        let limit = |member: &Member| member.session.receive_limit.as_ref()?.rate();
+        let limits = self.members.values().map(limit).collect::<Option<Vec<_>>>()?;
+        limits.into_iter().max()
+    }
+
+    /// Passes a change of the shared rate limit to the controller.
+    fn poll_rate_max(&mut self) {
+        let rate_max = self.shared_rate_max();
+        if std::mem::replace(&mut self.rate_max, rate_max) != rate_max {
+            let capacity = self.capacity();
+            self.controller.iter_mut().for_each(|controller| controller.set_capacity(capacity));
+        }
     }
 
     /// Starts coscheduling of all streams.
     fn engage(&mut self, now: Duration) {
+        self.rate_max = self.shared_rate_max();
         let capacity = self.capacity();
         let holds_windows = can_clamp_windows();
         let config = Config { capacity, can_clamp_windows: holds_windows, ..Config::default() };
@@ -394,6 +416,7 @@ impl State {
 
     /// Passes a sample of all streams to the controller.
     fn tick(&mut self, now: Duration) {
+        self.poll_rate_max();
         let Some(controller) = &mut self.controller else { return };
         let mut counted = BTreeSet::new();
         let samples = self.members.iter_mut().map(|(&id, member)| {

@@ -52,13 +52,15 @@ impl ConnectionSampler {
         let first_paused = session.first_paused().unwrap_or(u32::MAX);
         let (mut received_by_stream, mut min_rtt) = (Vec::new(), None::<Duration>);
         let (mut mss, previous) = (0, self.receiver_samples);
+        // Data that waits for the user's limit does not wait for this host.
+        let is_throttled = session.is_receiving_limited();
         let carried = session.sample_streams(|number, socket, info| {
             mss = mss.max(info.snd_mss);
             received_by_stream.push((number, info.bytes_received.unwrap_or_default()));
             let window = session_window.map(|window| actuator.stream_window(number, window));
             let half_window = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             if number < first_paused {
-                self.receiver_samples.add(socket.unread_bytes() > half_window);
+                self.receiver_samples.add(!is_throttled && socket.unread_bytes() > half_window);
             }
             let stream_min_rtt = info.min_rtt.filter(|rtt| !rtt.is_zero());
             min_rtt = min_rtt.into_iter().chain(stream_min_rtt).min();

@@ -54,6 +54,8 @@ pub(crate) struct ReceiverTuner<'a> {
     reporter: DecisionReporter<'a>,
     /// The streams are tuned together with those of other sessions.
     is_coscheduled: bool,
+    /// Rate limit of the user at the last tick.
+    rate_max: Option<Rate>,
 }
 
 impl<'a> ReceiverTuner<'a> {
@@ -65,10 +67,11 @@ impl<'a> ReceiverTuner<'a> {
     ) -> Self {
         let started = Instant::now();
         let prober = PathProber::new(probe_channel, started);
+        let rate_max = session.rate_max();
         let sobas = Sobas::new(Config {
             window_max: MAX_TCP_WINDOW,
             capacity_timeout: prober.capacity_timeout(),
-            rate_max: session.overrides.rate_max,
+            rate_max,
             cached_path: session.cached_path,
         });
         Self {
@@ -83,6 +86,7 @@ impl<'a> ReceiverTuner<'a> {
             actuator: WindowActuator::new(),
             reporter: DecisionReporter::new(telemetry, outbox),
             is_coscheduled: false,
+            rate_max,
         }
     }
 
@@ -93,6 +97,9 @@ impl<'a> ReceiverTuner<'a> {
             let now = self.started.elapsed();
             if self.poll_coscheduled(now) {
                 continue;
+            }
+            if self.poll_rate_max(now) {
+                clock.force_next();
             }
             let rtt = self.prober.exchange(now, self.sobas.min_rtt(), self.reporter.telemetry());
             if let Some(result) = self.prober.poll_trains(now) {
@@ -152,6 +159,17 @@ impl<'a> ReceiverTuner<'a> {
         self.is_coscheduled
     }
 
+    /// Passes a change of the user's limit to the controller. Returns false if there is none.
+    fn poll_rate_max(&mut self, now: Duration) -> bool {
+        let rate_max = self.session.rate_max();
+        let is_changed = std::mem::replace(&mut self.rate_max, rate_max) != rate_max;
+        if is_changed {
+            let decision = self.sobas.on_rate_max(now, rate_max);
+            self.on_decision(Some(decision));
+        }
+        is_changed
+    }
+
     /// Suspends the controller while the interface has this many connections, or restarts it.
     fn on_coscheduling_change(&mut self, connections: Option<usize>) {
         self.decision = None;
@@ -165,7 +183,8 @@ impl<'a> ReceiverTuner<'a> {
                 }
             }
             None => {
-                let rate_max = self.session.overrides.rate_max;
+                let rate_max = self.session.rate_max();
+                self.rate_max = rate_max;
                 let (window_max, capacity_timeout) = (MAX_TCP_WINDOW, Duration::ZERO);
                 self.sobas = Sobas::new(Config {
                     window_max,
@@ -185,7 +204,7 @@ impl<'a> ReceiverTuner<'a> {
                 self.on_decision(decision);
             }
             // More trains would exceed the user's rate limit.
-            TrainResult::Repeat(packets) if self.session.overrides.rate_max.is_none() => {
+            TrainResult::Repeat(packets) if self.rate_max.is_none() => {
                 let is_sent = self.requester.request_trains(packets);
                 self.prober.on_trains_requested(packets, is_sent);
             }
@@ -245,7 +264,7 @@ impl<'a> ReceiverTuner<'a> {
         observation: &Observation,
         limits: &InflightLimits,
     ) -> streams::Observation {
-        let rate_max = self.session.overrides.rate_max;
+        let rate_max = self.rate_max;
         let sender_report = self.connections.sender_report();
         let sender_busy = Duration::from_nanos(sender_report.cpu_nanos.unwrap_or_default());
         streams::Observation {
@@ -363,7 +382,7 @@ impl<'a> ReceiverTuner<'a> {
     /// Returns the rate to request. It is relaxed if windows limit the streams already.
     fn requested_rate(&self) -> Option<Rate> {
         let rate = self.pacing_rate()?;
-        let has_user_limit = self.session.overrides.rate_max.is_some();
+        let has_user_limit = self.rate_max.is_some();
         let is_window_limited = self.window().is_some() && !has_user_limit;
         let count = self.session.wanted_streams();
         Some(if is_window_limited { pacing::window_limited_pacing(rate, count) } else { rate })

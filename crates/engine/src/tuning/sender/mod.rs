@@ -39,8 +39,10 @@ pub(crate) struct SenderTuner<'a> {
     samples: LimitSamples,
     /// Min RTT of the latest sample.
     min_rtt: Duration,
-    /// Requested rate of all streams together, in bytes/s.
-    requested_rate: Option<u64>,
+    /// Rate of all streams together that the receiver requested.
+    requested_rate: Option<Rate>,
+    /// Rate limit of the user at the last tick.
+    rate_max: Option<Rate>,
     actuator: PacingActuator,
     reporter: SampleReporter<'a>,
 }
@@ -58,7 +60,8 @@ impl<'a> SenderTuner<'a> {
             trains: TrainSender::new(probe_channel),
             samples: LimitSamples::default(),
             min_rtt: Duration::ZERO,
-            requested_rate: session.overrides.rate_max.map(Rate::bytes_per_sec),
+            requested_rate: None,
+            rate_max: session.rate_max(),
             actuator: PacingActuator::new(session),
             reporter: SampleReporter::new(telemetry),
         }
@@ -76,7 +79,7 @@ impl<'a> SenderTuner<'a> {
             self.trains.poll(self.session, now, self.reporter.telemetry());
             let is_between_trains = self.trains.is_between_trains();
             pause = if is_between_trains { TRAIN_INTERVAL } else { SAMPLE_INTERVAL };
-            if self.poll_rate_request() {
+            if self.poll_rate_request() | self.poll_rate_max() {
                 clock.force_next();
             }
             if !clock.poll_due(now, self.min_rtt >= SPARSE_SAMPLING_RTT) {
@@ -103,23 +106,29 @@ impl<'a> SenderTuner<'a> {
 
     fn emit_sample(&mut self, sample: &SenderSample, report: &SenderReport) {
         let acked = sample.carried.acked;
-        self.reporter.emit_sample(self.session, report, acked, self.requested_rate);
+        let rate = self.rate().map(Rate::bytes_per_sec);
+        self.reporter.emit_sample(self.session, report, acked, rate);
     }
 
     /// Takes a rate request of the receiver. Returns false if there is none.
     fn poll_rate_request(&mut self) -> bool {
         let request = lock(&self.session.feedback.rate_request).take();
         if let Some(request) = request {
-            self.requested_rate = self.cap_rate(request.bytes_per_sec);
+            self.requested_rate = request.bytes_per_sec.map(Rate::from_bytes_per_sec);
             self.actuator.request_bbr(request.use_bbr.unwrap_or_default());
         }
         request.is_some()
     }
 
+    /// Takes a change of the user's limit. Returns false if there is none.
+    fn poll_rate_max(&mut self) -> bool {
+        let rate_max = self.session.rate_max();
+        std::mem::replace(&mut self.rate_max, rate_max) != rate_max
+    }
+
     /// Returns the smaller of the requested rate and the user's limit.
-    fn cap_rate(&self, requested: Option<u64>) -> Option<u64> {
-        let limit = self.session.overrides.rate_max.map(Rate::bytes_per_sec);
-        requested.into_iter().chain(limit).min()
+    fn rate(&self) -> Option<Rate> {
+        self.requested_rate.into_iter().chain(self.rate_max).min()
     }
 
     /// Samples all connections.
@@ -131,8 +140,7 @@ impl<'a> SenderTuner<'a> {
 
     /// Applies the receiver's request.
     fn apply(&mut self, sample: &SenderSample, now: Duration) {
-        let rate = self.requested_rate.map(Rate::from_bytes_per_sec);
-        self.actuator.apply(self.session, rate, sample, now);
+        self.actuator.apply(self.session, self.rate(), sample, now);
     }
 
     /// Builds the sender report.
@@ -221,5 +229,12 @@ mod tests {
         };
         assert_eq!(pacing_rates(None), [Some(1_000_000); 4]);
         assert_eq!(pacing_rates(Some(400_000)), [Some(100_000); 4], "the path is slower");
+        // A limit that changes is applied without a new request.
+        session.set_rate_max(Some(Rate::from_bytes_per_sec(50_000)));
+        assert!(tuner.poll_rate_max() && !tuner.poll_rate_max());
+        let sample = tuner.sample();
+        tuner.apply(&sample, Duration::from_millis(20));
+        let pacing = |socket: &Socket| socket.tcp_info()?.pacing_rate_bytes_per_sec;
+        assert_eq!(sockets.iter().map(pacing).collect::<Vec<_>>(), [Some(50_000); 4]);
     }
 }

@@ -76,8 +76,7 @@ impl PacingActuator {
         let mut largest = Rate::default();
         let (shares, buffers, lowat) = (&self.shares, &mut self.buffers, &mut self.lowat);
         // The throttle limits all streams together: data it let pass must not wait again.
-        let limit = session.overrides.rate_max.map(Rate::bytes_per_sec);
-        let is_throttled = limit.is_some() && rate.map(Rate::bytes_per_sec) == limit;
+        let is_throttled = rate.is_some() && rate == session.rate_max();
         session.for_each_stream(|number, socket| {
             let own = |rate| if is_throttled { rate } else { shares.rate(number, rate) };
             let share = rate.map(own);

@@ -50,6 +50,15 @@ pub struct RateRequest {
     pub use_bbr: Option<bool>,
 }
 
+/// Rate limit that the user has set for the time from now on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RateLimit {
+    /// Maximum data rate of all data streams together, in bytes per second; absent: no limit.
+    #[n(0)]
+    pub bytes_per_sec: Option<u64>,
+}
+
 /// Periodic statistics of the sender (like RTCP SR). Counts start with the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]

@@ -34,7 +34,8 @@ pub use deletion::{DeleteRules, LeftOut};
 pub use earlier::{BackupRules, EarlierRules};
 pub use entries::{Entry, EntryKind, Problem, Totals};
 pub use feedback::{
-    Credit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos, stage_times,
+    Credit, RateLimit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos,
+    stage_times,
 };
 pub use greeting::{Hello, Welcome};
 pub use metadata::{
@@ -175,6 +176,9 @@ pub enum Message {
     /// Sender → receiver, if [`ExtraMetadata::open_ended`] is set: size of a wanted file.
     #[n(38)]
     FileEnd(#[n(0)] FileEnd),
+    /// Client → server, if [`Opened::rate_changes`] is set: the user's rate limit from now on.
+    #[n(39)]
+    RateLimit(#[n(0)] RateLimit),
 }
 
 impl Message {

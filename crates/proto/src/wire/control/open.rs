@@ -142,6 +142,10 @@ pub struct Open {
     /// Push: the receiver reports each change, see [`super::Message::Changes`].
     #[n(29)]
     pub itemize: Option<bool>,
+    /// The client may change the rate limit, see [`super::Message::RateLimit`]; absent: it does
+    /// not.
+    #[n(31)]
+    pub rate_changes: Option<bool>,
 }
 
 /// Answer to [`Open`].
@@ -167,6 +171,9 @@ pub struct Opened {
     /// Push: the server takes a file of unknown size. In answer to [`Source::open_ended`].
     #[n(5)]
     pub open_ended: Option<bool>,
+    /// The server follows changes of the rate limit. In answer to [`Open::rate_changes`].
+    #[n(6)]
+    pub rate_changes: Option<bool>,
 }
 
 /// A source operand of the command.

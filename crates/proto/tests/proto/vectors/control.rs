@@ -210,6 +210,7 @@ fn open_overrides() -> Message {
         earlier: None,
         remove_sources: None,
         itemize: None,
+        rate_changes: None,
         walk: None,
         comparison: None,
     })
