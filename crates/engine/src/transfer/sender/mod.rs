@@ -40,7 +40,7 @@ use bankfull_proto::wire::control::{
 use files::{Place, SourceError, SourceFile, SourceFiles};
 use metadata::SourceMetadata;
 use name_queue::NameQueue;
-use receiver_reports::{on_changes, on_deleted};
+use receiver_reports::{on_changes, on_deleted, with_peer_prefix};
 use removal::Removal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -589,13 +589,5 @@ impl<'a> Sender<'a> {
                 Err(e)
             }
         }
-    }
-}
-
-/// Marks a failure as the receiver's, which concerns the destination.
-fn with_peer_prefix(failure: &Failure) -> Failure {
-    match failure.cause() {
-        Cause::Warning => failure.clone(),
-        cause => Failure::new(cause, format!("the peer reported: {}", failure.text)),
     }
 }
