@@ -6,18 +6,40 @@ const MODE_BITS: u32 = 0o7777;
 /// Execute permission of owner, group and others.
 const EXECUTE_BITS: u32 = 0o111;
 
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const STICKY: u32 = 0o1000;
+
 /// Changes of modes, applied in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModeChanges(Vec<Change>);
 
-/// One change: the bits that stay, and those that are added.
+/// One change, and the entries to which it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
-    keep: u32,
-    add: u32,
-    /// Execute permission is added to directories, and to what has one already.
-    adds_search: bool,
     entries: Entries,
+    action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    /// Bits that stay, and those that are added.
+    Set {
+        keep: u32,
+        add: u32,
+        /// Execute permission is added to directories, and to what had one at first.
+        adds_search: bool,
+    },
+    /// Permissions of owner, group or others, which are given to the classes of `who`.
+    Copy {
+        /// Place of the permissions that are copied.
+        shift: u32,
+        operator: u8,
+        /// One bit for each of owner (`0o100`), group (`0o10`) and others (1).
+        who: u32,
+        /// Bits that are not copied.
+        masked: u32,
+    },
 }
 
 /// Entries to which a change applies.
@@ -28,17 +50,27 @@ enum Entries {
     Files,
 }
 
-/// Permissions of a clause as it is read.
+/// Letters before the operator of a clause.
 #[derive(Debug, Clone, Copy, Default)]
-struct Clause {
+struct Classes {
     /// One bit for each of owner (`0o100`), group (`0o10`) and others (1).
     who: u32,
+    /// Set-user-ID and set-group-ID of these.
+    set_id: u32,
+    dirs: bool,
+    files: bool,
+}
+
+/// Letters behind it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Permissions {
     /// Read, write and execute, as for others.
-    permissions: u32,
-    /// Set-user-ID and set-group-ID, as far as `who` has them.
-    set_id: bool,
-    sticky: bool,
+    bits: u32,
+    /// Set-user-ID, set-group-ID and sticky.
+    top: u32,
     search: bool,
+    /// Place of permissions that are copied.
+    copied: Option<u32>,
 }
 
 impl ModeChanges {
@@ -71,110 +103,127 @@ impl ModeChanges {
     /// Returns the changed mode of a directory or of another entry.
     #[must_use]
     pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
-        self.0.iter().fold(mode & MODE_BITS, |mode, change| change.apply(mode, is_dir))
+        let mode = mode & MODE_BITS;
+        // `X` counts by the mode before all changes.
+        let has_execute = is_dir || mode & EXECUTE_BITS != 0;
+        let fits = |change: &&Change| match change.entries {
+            Entries::All => true,
+            Entries::Dirs => is_dir,
+            Entries::Files => !is_dir,
+        };
+        let changes = self.0.iter().filter(fits);
+        changes.fold(mode, |mode, change| change.action.apply(mode, has_execute))
     }
 }
 
-impl Change {
-    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
-        match self.entries {
-            Entries::Dirs if !is_dir => return mode,
-            Entries::Files if is_dir => return mode,
-            _ => {}
+impl Action {
+    fn apply(self, mode: u32, has_execute: bool) -> u32 {
+        match self {
+            Self::Set { keep, add, adds_search } => {
+                let add = if adds_search && !has_execute { add & !EXECUTE_BITS } else { add };
+                mode & keep | add
+            }
+            Self::Copy { shift, operator, who, masked } => {
+                let bits = (who * (mode >> shift & 7)) & !masked;
+                match operator {
+                    b'+' => mode | bits,
+                    b'-' => mode & !bits,
+                    _ => mode & !(who * 7) & !top_bits_of(who) | bits,
+                }
+            }
         }
-        // `X` counts by the mode before the change.
-        let searches = self.adds_search && (is_dir || mode & EXECUTE_BITS != 0);
-        let add = if searches { self.add } else { self.add & !self.search_bits() };
-        mode & self.keep | add
     }
+}
 
-    /// Returns the bits that `X` adds alone.
-    fn search_bits(&self) -> u32 {
-        if self.adds_search { self.add & EXECUTE_BITS } else { 0 }
-    }
+/// Returns the bits above the permissions that belong to classes.
+fn top_bits_of(who: u32) -> u32 {
+    let bit = |class, bit| if who & class != 0 { bit } else { 0 };
+    bit(0o100, SET_USER_ID) | bit(0o10, SET_GROUP_ID) | bit(1, STICKY)
 }
 
 fn parse_clause(clause: &str, umask: u32) -> Result<Change, String> {
     let invalid = || format!("{clause:?} is not a change of modes, such as Dg+s or F644");
-    let (entries, rest) = match clause.as_bytes() {
-        [b'D', ..] => (Entries::Dirs, &clause[1..]),
-        [b'F', ..] => (Entries::Files, &clause[1..]),
-        _ => (Entries::All, clause),
+    let letters = clause.find(|c: char| !"DFugoa".contains(c)).unwrap_or(clause.len());
+    let (classes, rest) = (parse_classes(&clause[..letters]), &clause[letters..]);
+    let entries = match (classes.dirs, classes.files) {
+        (false, false) => Entries::All,
+        (true, false) => Entries::Dirs,
+        (false, true) => Entries::Files,
+        (true, true) => return Err(invalid()),
     };
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
         let mode = u32::from_str_radix(rest, 8).ok().filter(|mode| *mode <= MODE_BITS);
-        let add = mode.ok_or_else(invalid)?;
-        return Ok(Change { keep: 0, add, adds_search: false, entries });
+        let add = mode.filter(|_| classes.who == 0).ok_or_else(invalid)?;
+        let action = Action::Set { keep: 0, add, adds_search: false };
+        return Ok(Change { entries, action });
     }
-    let at = rest.find(['+', '-', '=']).ok_or_else(invalid)?;
-    let (who, permissions) = (&rest[..at], &rest[at + 1..]);
-    let mut read = Clause { who: parse_who(who).ok_or_else(invalid)?, ..Clause::default() };
-    parse_permissions(permissions, &mut read).ok_or_else(invalid)?;
-    let adds = !rest[at..].starts_with('-');
-    // Either kind of `x` alone decides: `X` beside `x` adds nothing.
-    let adds_search = read.search && read.permissions & 1 == 0;
-    if adds_search {
-        read.permissions |= 1;
+    let operator = *rest.as_bytes().first().filter(|b| b"+-=".contains(b)).ok_or_else(invalid)?;
+    let read = parse_permissions(&rest[1..], classes).ok_or_else(invalid)?;
+    // Without a class, all are changed but for what the umask has.
+    let (who, masked) = if classes.who == 0 { (0o111, umask) } else { (classes.who, 0) };
+    if let Some(shift) = read.copied {
+        return Ok(Change { entries, action: Action::Copy { shift, operator, who, masked } });
     }
-    let bits = read.bits(umask);
-    let keep = match rest.as_bytes()[at] {
-        b'+' => MODE_BITS,
-        b'-' => MODE_BITS & !bits,
-        _ => MODE_BITS & !read.all_bits(),
+    let bits = (who * read.bits) & !masked | read.top;
+    let (keep, add) = match operator {
+        b'+' => (MODE_BITS, bits),
+        b'-' => (MODE_BITS & !bits, 0),
+        _ => {
+            let set_id = if read.top == 0 { 0 } else { classes.set_id };
+            (MODE_BITS & !(who * 7) & !set_id, bits)
+        }
     };
-    Ok(Change { keep, add: if adds { bits } else { 0 }, adds_search: adds && adds_search, entries })
+    Ok(Change { entries, action: Action::Set { keep, add, adds_search: read.search } })
 }
 
-fn parse_who(text: &str) -> Option<u32> {
-    text.bytes().try_fold(0, |who, letter| {
-        let bits = match letter {
-            b'u' => 0o100,
-            b'g' => 0o10,
-            b'o' => 1,
-            b'a' => 0o111,
-            _ => return None,
+/// Parses the letters before an operator.
+fn parse_classes(text: &str) -> Classes {
+    let mut classes = Classes::default();
+    for letter in text.bytes() {
+        let (who, set_id) = match letter {
+            b'D' => {
+                classes.dirs = true;
+                continue;
+            }
+            b'F' => {
+                classes.files = true;
+                continue;
+            }
+            b'u' => (0o100, SET_USER_ID),
+            b'g' => (0o10, SET_GROUP_ID),
+            b'o' => (1, 0),
+            _ => (0o111, SET_USER_ID | SET_GROUP_ID),
         };
-        Some(who | bits)
-    })
+        classes.who |= who;
+        classes.set_id |= set_id;
+    }
+    classes
 }
 
-fn parse_permissions(text: &str, clause: &mut Clause) -> Option<()> {
+/// Parses the letters behind an operator; `None` for any other one.
+fn parse_permissions(text: &str, classes: Classes) -> Option<Permissions> {
+    let mut read = Permissions::default();
     for letter in text.bytes() {
         match letter {
-            b'r' => clause.permissions |= 4,
-            b'w' => clause.permissions |= 2,
-            b'x' => clause.permissions |= 1,
-            b'X' => clause.search = true,
-            b's' => clause.set_id = true,
-            b't' => clause.sticky = true,
+            b'r' => read.bits |= 4,
+            b'w' => read.bits |= 2,
+            b'x' => read.bits |= 1,
+            b'X' => (read.bits, read.search) = (read.bits | 1, true),
+            // As in rsync: without owner and group it stands for set-user-ID alone.
+            b's' if classes.set_id == 0 => read.top = SET_USER_ID,
+            b's' => read.top |= classes.set_id,
+            b't' => read.top |= STICKY,
+            b'u' | b'g' | b'o' if text.len() == 1 => {
+                read.copied = Some(match letter {
+                    b'u' => 6,
+                    b'g' => 3,
+                    _ => 0,
+                });
+            }
             _ => return None,
         }
     }
-    Some(())
-}
-
-impl Clause {
-    /// Returns the bits that the clause names.
-    fn bits(&self, umask: u32) -> u32 {
-        let permissions = match self.who {
-            0 => (0o111 * self.permissions) & !umask,
-            who => who * self.permissions,
-        };
-        permissions | self.top_bits()
-    }
-
-    fn top_bits(&self) -> u32 {
-        let set_id = match self.who {
-            0 => 0o6000,
-            who => (who & 0o100) << 5 | (who & 0o10) << 7,
-        };
-        (if self.set_id { set_id } else { 0 }) | (if self.sticky { 0o1000 } else { 0 })
-    }
-
-    /// Returns all bits of those whom the clause concerns.
-    fn all_bits(&self) -> u32 {
-        if self.who == 0 { 0o777 | self.top_bits() } else { (self.who * 7) | self.top_bits() }
-    }
+    Some(read)
 }
 
 #[cfg(test)]
@@ -201,6 +250,17 @@ mod tests {
             ("+t", 0o777, true, 0o1777),
             ("+w", 0o444, false, 0o644),
             ("go-rwx", 0o755, true, 0o700),
+            ("u=g", 0o7526, false, 0o3226),
+            ("g+o", 0o7526, false, 0o7566),
+            ("go-u", 0o7526, false, 0o7522),
+            ("o=u", 0o7526, false, 0o6525),
+            ("Dg=u", 0o7315, true, 0o5335),
+            ("=g", 0o1262, false, 0o644),
+            ("uD+w", 0o555, true, 0o755),
+            ("o+s", 0o755, false, 0o4755),
+            ("-s", 0o6755, true, 0o2755),
+            ("u+rwxXst", 0o044, false, 0o5644),
+            ("+Xts", 0o021, true, 0o4131),
         ] {
             let shown = changed(text, mode, is_dir);
             assert_eq!(shown, wanted, "{text} {mode:o} {is_dir}: {shown:o}");
@@ -209,7 +269,7 @@ mod tests {
 
     #[test]
     fn malformed_clauses_are_named() {
-        for text in ["", "u", "u+q", "8", "77777", "+w,", "DF644", "z+r"] {
+        for text in ["", "u", "u+q", "8", "77777", "+w,", "DF644", "z+r", "u755", "u=gw", "g"] {
             assert!(ModeChanges::parse(text, 0).is_err(), "{text}");
         }
         assert!(ModeChanges::parse("u+w,q+r", 0).unwrap_err().contains("\"q+r\""));

@@ -369,3 +369,61 @@ fn further_names_fail_with_the_first() {
     done.fails(&["b: the file that it is a hard link to was not copied"]);
     assert!(here.path().join("d/s/b").symlink_metadata().is_err());
 }
+
+/// Returns a clause of `--chmod` that rsync takes.
+fn clause(rng: &mut Rng) -> String {
+    let mut pick = |letters: &[char], count: u64| -> String {
+        let picked =
+            (0..rng.below(count + 1)).map(|_| letters[rng.below(letters.len() as u64) as usize]);
+        picked.collect()
+    };
+    let entries = pick(&['D', 'F'], 1);
+    if entries.is_empty() && pick(&['0'], 5).len() == 5 {
+        return "4715".to_owned();
+    }
+    let (classes, permissions) =
+        (pick(&['u', 'g', 'o', 'a'], 2), pick(&['r', 'w', 'x', 'X', 's', 't'], 4));
+    let copied = pick(&['u', 'g', 'o'], 1);
+    let operator = ["+", "-", "="][pick(&['0'], 2).len()];
+    let permissions = if permissions.is_empty() { copied } else { permissions };
+    format!("{classes}{entries}{operator}{permissions}")
+}
+
+#[test]
+fn chmod_is_that_of_rsync() {
+    if !is_root() || !has_rsync() {
+        return println!("skipped: needs root and rsync");
+    }
+    each_case(40, |seed| {
+        let mut rng = Rng::new(seed);
+        let here = Scratch::new();
+        let source = here.dir("s");
+        for name in 0..16 {
+            let path = source.join(name.to_string());
+            match name % 2 {
+                0 => write_file(&path, b""),
+                _ => fs::create_dir(&path).unwrap(),
+            }
+            set_mode(&path, rng.below(0o10000) as u32);
+        }
+        let clauses: Vec<_> = (0..1 + rng.below(3)).map(|_| clause(&mut rng)).collect();
+        let flag = format!("--chmod={}", clauses.join(","));
+        let from = format!("{}/", source.display());
+        let mut rsync = Command::new("rsync");
+        rsync.args(["-a", &flag, &from]).arg(here.join("theirs")).stderr(Stdio::null());
+        assert!(rsync.status().unwrap().success(), "BANKFULL_SEED={seed}: {flag}");
+        run(cp().args(["-a", &flag, &from]).arg(here.join("ours"))).expect(0);
+        let mode = |copy: &str, name: i32| {
+            fs::metadata(here.join(copy).join(name.to_string())).unwrap().mode() & 0o7777
+        };
+        for name in 0..16 {
+            let (found, expected) = (mode("ours", name), mode("theirs", name));
+            let before = mode("s", name);
+            assert_eq!(
+                found, expected,
+                "BANKFULL_SEED={seed}: {flag} {before:o} {found:o} {expected:o}"
+            );
+        }
+        (0..16).any(|name| mode("ours", name) != mode("s", name))
+    });
+}
