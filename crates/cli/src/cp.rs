@@ -166,13 +166,15 @@ fn transfer(
         Some(block) => transfer.block(block),
         None => transfer,
     };
+    file_list::refuse_conflicts(&flags.filters.rules, &flags.selection)?;
+    let filters = Filters::parse(&flags.filters.rules)?;
     let transfer = transfer
         .direct(flags.direct.into())
         .encryption(!flags.no_encryption)
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
-        .filters(Filters::parse(&flags.filters.rules)?)
+        .filters(filters)
         .metadata(flags.metadata.metadata()?)
         .delete(flags.delete.delete())
         .backup(flags.earlier.backup())

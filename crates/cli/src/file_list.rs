@@ -2,12 +2,35 @@
 
 use crate::flags::SelectionFlags;
 use crate::output::printable;
-use bankfull::{Error, ErrorKind, FileList};
+use bankfull::{Error, ErrorKind, FileList, FilterRule};
 use std::fs::File;
 use std::io::{self, Read};
 
 /// Maximum size of a list of names in bytes. (chosen: some ten million names)
 const MAX_LIST_BYTES: u64 = 1 << 30;
+
+/// Refuses lists that would be read in another way than the flags say.
+pub(crate) fn refuse_conflicts(
+    rules: &[FilterRule],
+    selection: &SelectionFlags,
+) -> Result<(), Error> {
+    let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
+    let files = rules.iter().filter_map(|rule| match rule {
+        FilterRule::ExcludeFrom(name) | FilterRule::IncludeFrom(name) => Some(name.as_os_str()),
+        _ => None,
+    });
+    if selection.from0 && files.clone().next().is_some() {
+        return usage(
+            "--from0 is for --files-from alone: --exclude-from and --include-from have one pattern \
+             on each line",
+        );
+    }
+    let lists = selection.files_from.iter().map(|list| list.as_os_str());
+    if files.chain(lists).filter(|name| *name == "-").count() > 1 {
+        return usage("standard input can be read once: write all but one of the lists to files");
+    }
+    Ok(())
+}
 
 /// Reads the list of names, if there is one.
 pub(crate) fn read(flags: &SelectionFlags) -> Result<Option<FileList>, Error> {

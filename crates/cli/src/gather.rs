@@ -165,6 +165,8 @@ fn gathering(
     }
     let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, environment)?;
     let layout = flags.merge.map_or(Layout::ByHost, |rule| Layout::Merged(rule.into()));
+    file_list::refuse_conflicts(&flags.filters.rules, &flags.selection)?;
+    let filters = Filters::parse(&flags.filters.rules)?;
     let gather = Gather::new(sources, destination)
         .layout(layout)
         .max_failed(flags.max_failed)
@@ -172,7 +174,7 @@ fn gathering(
         .fsync(flags.fsync.into())
         .checksum(flags.checksum)
         .trust_journal(flags.trust_journal)
-        .filters(Filters::parse(&flags.filters.rules)?)
+        .filters(filters)
         .metadata(flags.metadata.metadata()?)
         .selection(&flags.selection.selection())
         .comparison(flags.comparison.comparison())

@@ -162,6 +162,10 @@ fn bad_list_is_refused_by_name() {
     let done = run(cp().args(["--relative", "/a/../b"]).arg(&to)).expect(1);
     done.says(&["'..'"]);
     run(cp().args(["-0", "a", "b"])).expect(1);
+    let patterns = ["--from0", "--files-from=-", "--exclude-from=x"];
+    run(cp().args(patterns).arg(&source).arg(&to)).expect(1).says(&["for --files-from alone"]);
+    let twice = ["--files-from=-", "--include-from=-"];
+    run(cp().args(twice).arg(&source).arg(&to)).expect(1).says(&["can be read once"]);
     assert!(!to.exists());
 }
 
