@@ -23,6 +23,7 @@ use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::sobas::CachedPath;
 use bankfull_control::{Bytes, Rate, pacing};
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
+use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::control::RateLimit;
 use bankfull_sys::TcpInfo;
 use feedback_inbox::FeedbackInbox;
@@ -127,6 +128,11 @@ impl Session {
         check_rate_limit(rate)?;
         self.set_rate_max(rate);
         Ok(())
+    }
+
+    /// Returns the guard of this side's messages, which has this role.
+    pub(crate) fn guard(&self, role: Role) -> Guard {
+        Guard::new(role).with_rate_changes(self.overrides.rate_changes)
     }
 
     /// Stops the session with an error; the first one is kept.

@@ -46,8 +46,7 @@ impl<'a> ThroughputTest<'a> {
         role: Role,
         duration: Duration,
     ) -> Self {
-        let guard = Guard::new(role).with_rate_changes(session.overrides.rate_changes);
-        let guard = Mutex::new(guard);
+        let guard = Mutex::new(session.guard(role));
         let (started, is_finished) = Default::default();
         Self { session, outbox, stats, duration, started, guard, is_finished }
     }

@@ -42,7 +42,7 @@ use crate::transport::frame_reader::DataFrameReader;
 use crate::transport::receive_hook::ReceiveHook;
 use crate::tuning::incast::flow_hook::FlowHook;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::session::{Guard, Role};
+use bankfull_proto::session::Role;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Cause, FileDigest, Message, SideSummary};
 use changes::ChangeLog;
@@ -149,8 +149,7 @@ impl<'a> Receiver<'a> {
 
     /// Runs the control thread until the sender has finished; returns the sender's report.
     pub(crate) fn run_control(&self, reader: &mut ControlReader) -> Result<SideSummary, Error> {
-        let follows_rate = self.registry.session.overrides.rate_changes;
-        let mut guard = Guard::new(Role::Receiver).with_rate_changes(follows_rate);
+        let mut guard = self.registry.session.guard(Role::Receiver);
         self.warn_of_earlier();
         loop {
             let message = reader.next()?;

@@ -77,7 +77,6 @@ impl<'a> Sender<'a> {
     ) -> Self {
         let metadata = SourceMetadata::new(rules.metadata.clone(), rules.filters.clone());
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
-        let guard = Guard::new(Role::Sender).with_rate_changes(session.overrides.rate_changes);
         Self {
             session,
             outbox,
@@ -85,7 +84,7 @@ impl<'a> Sender<'a> {
             files: SourceFiles::new(metadata, rules.walk.follow_growth),
             announcer,
             queue: WorkQueue::new(session),
-            guard: Mutex::new(guard),
+            guard: Mutex::new(session.guard(Role::Sender)),
             rules,
             names: NameQueue::default(),
             removal: Removal::default(),
