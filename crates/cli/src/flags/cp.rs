@@ -33,7 +33,7 @@ pub(super) const EXAMPLES: &[Example] = &[
         "Send a file to a daemon, and remember its fingerprint.",
     ),
     ("bankfull cp host:backup.tar - | tar x", "Unpack an archive as it arrives."),
-    ("pg_dump db | bankfull cp - host:db.sql", "Send what a program writes."),
+    ("bankfull cp <(pg_dump db) host:db.sql", "Send what a program writes."),
     ("bankfull cp --dry-run --checksum /src/ host:/dst", "List the files whose content differs."),
 ];
 

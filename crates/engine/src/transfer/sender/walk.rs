@@ -18,7 +18,7 @@ use crate::session::send_setup::SHORT_PATH_FILES;
 use crate::stats::counters::add;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::blocks::Layout;
-use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_XATTRS_BYTES};
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_XATTRS_BYTES};
 use bankfull_proto::selection::{is_unsafe_link, selects_file};
 use bankfull_proto::send::SendLedger;
 use bankfull_proto::wire::control::{
@@ -156,7 +156,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         let limit = self.sender.session.send.max_outstanding_files;
         let max_dirs = limit.max(MIN_OUTSTANDING_DIRS) as usize;
         let outstanding = self.sender.queue.with_ledger(|ledger| ledger.outstanding_files());
-        if outstanding >= self.useful_files.get().min(limit) as usize {
+        // A merging receiver answers once everything is announced, and has no limit.
+        let is_limited = limit <= MAX_OUTSTANDING_FILES;
+        if is_limited && outstanding >= self.useful_files.get().min(limit) as usize {
             self.useful_files.set(self.sender.session.useful_outstanding_files());
             let limit = self.useful_files.get().min(limit).max(1);
             self.wait_for_fewer(SendLedger::outstanding_files, limit as usize);
