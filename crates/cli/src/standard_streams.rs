@@ -17,7 +17,7 @@ pub(crate) const STANDARD_STREAM: &str = "-";
 /// # Errors
 /// `-` among other sources, standard input that is closed, and too many open files.
 pub(crate) fn standard_input(flags: &CpFlags) -> Result<Option<File>, Error> {
-    match flags.sources.as_slice() {
+    match flags.operands.sources.as_slice() {
         [only] if only == STANDARD_STREAM => open_stream(io::stdin(), "standard input").map(Some),
         [only] if is_pipe_of_process(Path::new(only)) => {
             let failed = |e| Error::local(format!("cannot read {}", only.display()), &e);
@@ -45,7 +45,7 @@ fn is_pipe_of_process(path: &Path) -> bool {
 /// # Errors
 /// Standard output that is closed, and too many open files.
 pub(crate) fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
-    if flags.destination != STANDARD_STREAM {
+    if flags.operands.destination != STANDARD_STREAM {
         return Ok(None);
     }
     open_stream(io::stdout(), "standard output").map(Some)

@@ -4,6 +4,7 @@
 use super::file::{Content, Entry, flags};
 use super::remote::Remotes;
 use crate::environment::Environment;
+use crate::flags::PLACES;
 use crate::output::printable;
 use crate::usage;
 use bankfull::Location;
@@ -126,9 +127,9 @@ impl Merge<'_> {
             values.into_iter().flatten().map(|value| remotes.expanded(value)).collect()
         };
         let mut operands = match self.name {
-            "cp" => [raw("sources"), raw("destination")].concat(),
+            "cp" => raw(PLACES),
             "ls" => raw("place"),
-            "gather" if !is_listed && !self.is_typed("from-file") => raw("places"),
+            "gather" if !is_listed && !self.is_typed("from-file") => raw(PLACES),
             "probe" => raw("host").iter().map(|host| remotes.expanded_host(host)).collect(),
             _ => return None,
         };

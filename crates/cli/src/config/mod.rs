@@ -15,7 +15,7 @@ pub(crate) use remote::Remotes;
 pub(crate) use show::run;
 
 use crate::environment::Environment;
-use crate::flags::{Cli, Command, CpFlags, LsFlags, ProbeFlags, ShowFlags};
+use crate::flags::{Cli, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFlags};
 use crate::output::{Output, printable};
 use clap::CommandFactory;
 use file::Content;
@@ -101,7 +101,8 @@ pub(crate) fn applied(
 pub(crate) fn resolve(command: &mut Command, remotes: &Remotes) -> Result<(), String> {
     match command {
         Command::Cp(flags) => {
-            let CpFlags { sources, destination, daemon, show, .. } = &mut **flags;
+            let CpFlags { operands, daemon, show, .. } = &mut **flags;
+            let Operands { sources, destination } = operands;
             let notes = remotes.resolve(sources.iter_mut().chain([destination]), daemon)?;
             show_notes(&notes, show);
         }

@@ -13,6 +13,7 @@ mod gather;
 mod habits;
 mod ls;
 mod metadata;
+mod operands;
 mod probe;
 mod selection;
 mod serve;
@@ -24,6 +25,7 @@ pub(crate) use config::{ConfigFlags, ConfigView};
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
 pub(crate) use ls::LsFlags;
+pub(crate) use operands::{Operands, PLACES};
 pub(crate) use probe::ProbeFlags;
 pub(crate) use selection::SelectionFlags;
 pub(crate) use serve::ServeFlags;
@@ -207,7 +209,8 @@ mod tests {
         for command in commands() {
             let name = command.get_name();
             for (line, _) in examples(if name == "bankfull" { "" } else { name }) {
-                let own = line.split(" | ").next().unwrap().split(" > ").next().unwrap();
+                let own = line.split(" | ").find(|part| part.starts_with("bankfull")).unwrap();
+                let own = own.split(" > ").next().unwrap();
                 let words = crate::shellsplit::split(own.as_ref()).unwrap();
                 if let Err(error) = Cli::try_parse_from(words) {
                     panic!("{line}: {error}");

@@ -183,6 +183,23 @@ fn missing_token_file_is_a_local_error() {
 }
 
 #[test]
+fn flags_and_operands_stand_in_any_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = |words: &[&str]| {
+        let output = command().arg("cp").args(words).current_dir(dir.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", err(&output));
+    };
+    std::fs::write(dir.path().join("from"), "data").unwrap();
+    copy(&["from", "-v", "to"]);
+    copy(&["to", "-q", "--", "-to"]);
+    copy(&["--", "from", "-last"]);
+    copy(&["--", "-last", "-first"]);
+    for name in ["to", "-to", "-last", "-first"] {
+        assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), b"data", "{name}");
+    }
+}
+
+#[test]
 fn flags_of_rsync_that_are_always_on_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
