@@ -131,7 +131,8 @@ impl Remotes {
         let bytes = operand.as_bytes();
         let colon = bytes.iter().position(|&byte| byte == b':')?;
         let (name, rest) = bytes.split_at(colon);
-        if rest.starts_with(b"://") {
+        // Neither a scheme nor the module of an rsync daemon names a remote.
+        if rest.starts_with(b"://") || rest.starts_with(b"::") {
             return None;
         }
         let (name, remote) = self.named.get_key_value(std::str::from_utf8(name).ok()?)?;
@@ -263,6 +264,7 @@ mod tests {
             ("me@store:y", "me@store:y"),
             ("./store:y", "./store:y"),
             ("store://y", "store://y"),
+            ("store::y", "store::y"),
             ("store", "store"),
         ] {
             assert_eq!(remotes().expanded(typed.as_ref()), OsStr::new(whole), "{typed}");
