@@ -1,7 +1,8 @@
 //! Files of settings: reads them, refuses those that other users may change, and parses TOML.
 
-use super::names::{at_home, nearest};
+use super::names::at_home;
 use super::remote::{self, Remote};
+use crate::nearest::nearest;
 use crate::output::printable;
 use clap::{ArgAction, Command};
 use rustix::process::geteuid;

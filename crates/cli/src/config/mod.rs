@@ -15,9 +15,8 @@ pub(crate) use remote::Remotes;
 pub(crate) use show::run;
 
 use crate::environment::Environment;
-use crate::flags::{Cli, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFlags};
+use crate::flags::{self, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFlags};
 use crate::output::{Output, printable};
-use clap::CommandFactory;
 use file::Content;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -78,7 +77,7 @@ pub(crate) fn applied(
     arguments: Vec<OsString>,
     environment: &Environment,
 ) -> Result<(Vec<OsString>, Remotes), String> {
-    let root = Cli::command();
+    let root = flags::command();
     let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     if !file::COMMANDS.contains(&name.as_str()) {
         return Ok((arguments, Remotes::default()));

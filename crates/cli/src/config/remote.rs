@@ -1,7 +1,8 @@
 //! Named remotes: `store:y` stands for a path beneath the url of `[remote.store]`.
 
-use super::names::{at_home, nearest};
+use super::names::at_home;
 use crate::flags::DaemonFlags;
+use crate::nearest::nearest;
 use crate::output::printable;
 use bankfull::{Fingerprint, Location};
 use std::collections::BTreeMap;

@@ -2,12 +2,11 @@
 
 use super::file::{self, Content};
 use super::*;
-use clap::Parser;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn parse(text: &str, file: &str) -> Result<Content, String> {
-    file::parse(text, Path::new(file), &Cli::command(), Some(Path::new("/home/me")))
+    file::parse(text, Path::new(file), &flags::command(), Some(Path::new("/home/me")))
 }
 
 /// Returns the arguments of a command line with the defaults of a text.
@@ -17,7 +16,7 @@ fn merged(text: &str, line: &str, environment: &Environment) -> Result<Vec<Strin
     let environment = Environment { config: Some(file.path().into()), ..environment.clone() };
     let typed = ["bankfull"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
     let (arguments, _) = applied(typed, &environment)?;
-    assert!(Cli::try_parse_from(&arguments).is_ok(), "{arguments:?}");
+    assert!(flags::parse(arguments.clone()).is_ok(), "{arguments:?}");
     Ok(arguments.into_iter().skip(2).map(|word| word.into_string().unwrap()).collect())
 }
 

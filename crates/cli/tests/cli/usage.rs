@@ -68,8 +68,7 @@ fn command_line_error_names_problem_and_help() {
         ),
         (
             &["serve", ".", "--read-onl"],
-            "unexpected argument '--read-onl' found; a similar argument exists: '--read-only' (see \
-             bankfull serve --help)",
+            "unknown flag --read-onl: did you mean --read-only? (see bankfull serve --help)",
         ),
         (&["mv", "a", "b"], "unrecognized subcommand 'mv' (see bankfull --help)"),
         (

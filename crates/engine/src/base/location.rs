@@ -172,7 +172,7 @@ fn scheme_of(bytes: &[u8]) -> Option<&str> {
         .then_some(scheme)
 }
 
-/// Explains an operand with a second colon that ssh would take for the start of a path.
+/// Explains an operand with a second colon, which ssh would read as a path.
 fn misread_colons(bytes: &[u8]) -> Option<String> {
     let (login, path) = split_host(bytes)?;
     let login = std::str::from_utf8(login).ok()?;
