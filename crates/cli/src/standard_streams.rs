@@ -3,6 +3,7 @@
 use crate::flags::CpFlags;
 use bankfull::{Error, ErrorKind};
 use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
@@ -11,6 +12,11 @@ use std::path::Path;
 
 /// Operand for standard input and output.
 pub(crate) const STANDARD_STREAM: &str = "-";
+
+/// True for a source that is read as a stream.
+pub(crate) fn is_stream_source(source: &OsStr) -> bool {
+    source == STANDARD_STREAM || is_pipe_of_process(Path::new(source))
+}
 
 /// Returns standard input, or a pipe of the shell, if it is the one source.
 ///

@@ -5,6 +5,8 @@
 
 mod defaults;
 mod file;
+mod idle;
+mod keys;
 mod names;
 mod remote;
 mod show;

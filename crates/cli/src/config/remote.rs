@@ -75,10 +75,11 @@ fn one(
                     Some(parsed.map_err(|e| format!("fingerprint in [remote.{name}]: {e}"))?);
             }
             key => {
-                let near = nearest(key, KEYS.into_iter()).unwrap_or_default();
-                return Err(format!(
-                    "unknown key {typed} in [remote.{name}]: did you mean {near}?"
-                ));
+                let way_out = match nearest(key, KEYS.into_iter()) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("a remote has {}", KEYS.join(", ")),
+                };
+                return Err(format!("unknown key {typed} in [remote.{name}]: {way_out}"));
             }
         }
     }

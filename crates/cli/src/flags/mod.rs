@@ -27,6 +27,7 @@ pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
 pub(crate) use habits::HEADING as HABITS;
 pub(crate) use ls::LsFlags;
+pub(crate) use negation::negated;
 pub(crate) use operands::{Operands, PLACES};
 pub(crate) use probe::ProbeFlags;
 pub(crate) use selection::SelectionFlags;

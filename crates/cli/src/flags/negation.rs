@@ -18,6 +18,11 @@ pub(super) fn with_negations(command: Command) -> Command {
     command.args(negations)
 }
 
+/// Returns the identifier of the flag that switches another one off.
+pub(crate) fn negated(id: &str) -> String {
+    format!("negated_{id}")
+}
+
 /// Returns the flag that switches another one off, if that has a meaning.
 fn negation(command: &Command, flag: &Arg) -> Option<Arg> {
     let is_switch = matches!(flag.get_action(), ArgAction::SetTrue | ArgAction::Count);
@@ -38,7 +43,7 @@ fn negation(command: &Command, flag: &Arg) -> Option<Arg> {
         }
     };
     names.retain(|name| name.len() > 1 && !has_long(command, name));
-    let own = format!("negated_{id}");
+    let own = negated(id);
     let (first, others) = names.split_first()?;
     let negation = Arg::new(own).long(first.clone()).aliases(others.to_vec());
     Some(negation.action(ArgAction::SetTrue).hide(true).overrides_with(id.to_owned()))
