@@ -16,7 +16,7 @@ use bankfull::{
 
 /// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
-    let output = match flags.destination == STANDARD_STREAM {
+    let output = match flags.operands.destination == STANDARD_STREAM {
         true => Output::beside_content(),
         false => Output::standard(),
     };
@@ -26,8 +26,8 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
         Shown { dry_run: flags.dry_run, itemizes: flags.itemize_changes },
     );
     render.begin(&Beginning::Copy {
-        sources: flags.sources.clone(),
-        destination: flags.destination.clone(),
+        sources: flags.operands.sources.clone(),
+        destination: flags.operands.destination.clone(),
         dry_run: flags.dry_run,
     });
     let reporter = match Reporter::start(render) {
@@ -89,8 +89,8 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
 
 /// Returns the title of a report: the operands as typed.
 fn title(flags: &CpFlags) -> String {
-    let destination = output::printable(flags.destination.as_ref());
-    match flags.sources.as_slice() {
+    let destination = output::printable(flags.operands.destination.as_ref());
+    match flags.operands.sources.as_slice() {
         [one] => format!("{} → {destination}", output::printable(one.as_ref())),
         all => format!("{} sources → {destination}", all.len()),
     }
@@ -132,8 +132,8 @@ fn transfer(
     environment: &Environment,
 ) -> Result<(Transfer, Option<String>), Error> {
     let sources =
-        flags.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
-    let destination = Location::parse(&flags.destination)?;
+        flags.operands.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
+    let destination = Location::parse(&flags.operands.destination)?;
     refuse_unused_flags(flags, sources.iter().chain([&destination]))?;
     for output in [("--report", &flags.report), ("--log-file", &flags.show.log.log_file)] {
         let output = (output.0, output.1.as_deref());

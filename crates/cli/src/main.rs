@@ -17,6 +17,7 @@ mod foreign;
 mod gather;
 mod log;
 mod ls;
+mod nearest;
 mod output;
 mod probe;
 mod report;
@@ -30,8 +31,7 @@ mod usage;
 use crate::config::Remotes;
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{Cli, Command};
-use clap::Parser;
+use crate::flags::Command;
 use clap::error::ErrorKind;
 use std::io::Write;
 use std::process::ExitCode;
@@ -43,15 +43,18 @@ static ALLOCATOR: bankfull::RetryingAllocator = bankfull::RetryingAllocator;
 fn main() -> ExitCode {
     bankfull::use_few_arenas();
     let adapted = foreign::adapted(std::env::args_os().collect());
-    let applied = adapted.and_then(|typed| config::applied(typed, &Environment::read()));
+    let applied = adapted.and_then(|typed| {
+        config::applied(typed, &Environment::read()).map_err(|problem| vec![problem])
+    });
     let (arguments, remotes) = match applied {
         Ok(applied) => applied,
-        Err(problem) => {
-            output::Output::standard().error(&problem);
+        Err(problems) => {
+            let mut output = output::Output::standard();
+            problems.iter().for_each(|problem| output.error(problem));
             return Exit::Usage.into();
         }
     };
-    match Cli::try_parse_from(arguments) {
+    match flags::parse(arguments) {
         Ok(cli) => {
             let exit = run(cli.command, &remotes);
             let _ = std::io::stdout().flush();

@@ -3,6 +3,7 @@
 use crate::flags::CpFlags;
 use bankfull::{Error, ErrorKind};
 use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
@@ -12,12 +13,17 @@ use std::path::Path;
 /// Operand for standard input and output.
 pub(crate) const STANDARD_STREAM: &str = "-";
 
+/// True for a source that is read as a stream.
+pub(crate) fn is_stream_source(source: &OsStr) -> bool {
+    source == STANDARD_STREAM || is_pipe_of_process(Path::new(source))
+}
+
 /// Returns standard input, or a pipe of the shell, if it is the one source.
 ///
 /// # Errors
 /// `-` among other sources, standard input that is closed, and too many open files.
 pub(crate) fn standard_input(flags: &CpFlags) -> Result<Option<File>, Error> {
-    match flags.sources.as_slice() {
+    match flags.operands.sources.as_slice() {
         [only] if only == STANDARD_STREAM => open_stream(io::stdin(), "standard input").map(Some),
         [only] if is_pipe_of_process(Path::new(only)) => {
             let failed = |e| Error::local(format!("cannot read {}", only.display()), &e);
@@ -45,7 +51,7 @@ fn is_pipe_of_process(path: &Path) -> bool {
 /// # Errors
 /// Standard output that is closed, and too many open files.
 pub(crate) fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
-    if flags.destination != STANDARD_STREAM {
+    if flags.operands.destination != STANDARD_STREAM {
         return Ok(None);
     }
     open_stream(io::stdout(), "standard output").map(Some)

@@ -2,15 +2,19 @@
 //! clap finds the problem; this module joins its paragraphs, and adds advice for flags of other
 //! programs.
 
-use crate::flags::Cli;
-use crate::foreign;
-use clap::CommandFactory;
+use crate::flags;
+use crate::foreign::{self, Word};
+use crate::output::printable;
+use bankfull::Location;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Name of the program in messages.
 const PROGRAM: &str = "bankfull";
+
+/// Command that copies.
+const COPY: &str = "bankfull cp";
 
 /// Length of the arguments up to which a message repeats them. (chosen: a line of a terminal)
 const MAX_SHOWN_BYTES: usize = 60;
@@ -18,19 +22,21 @@ const MAX_SHOWN_BYTES: usize = 60;
 /// Leading bytes that a mistyped subcommand shares with the real one. (chosen: as `gahter`)
 const MIN_COMMON_START: usize = 2;
 
-/// Name of the sources of `cp` in clap's messages.
-const SOURCES: &str = "<SRC>...";
-
 /// Start of clap's messages, and starts of their last paragraphs.
 const PREFIX: &str = "error: ";
 const TRAILERS: [&str; 2] = ["Usage: ", "For more information"];
 
-/// Leading bytes that a suggested flag shares with the typed one, dashes included. (chosen: keeps
-/// typing errors, drops other words)
-const MIN_COMMON_PREFIX: usize = 5;
-
-/// Subcommands that other programs have.
-const FOREIGN_COMMANDS: [&str; 4] = ["daemon", "server", "listen", "start"];
+/// Subcommands that other programs have, and the way to what they do.
+const FOREIGN_COMMANDS: [(&[&str], &str); 5] = [
+    (&["daemon", "server", "listen", "start"], "the daemon is 'serve'"),
+    (
+        &["sync", "copy", "rsync", "scp", "put", "push", "send", "get", "pull", "fetch"],
+        "to copy, write bankfull cp SRC... DST",
+    ),
+    (&["list", "dir"], "to list, write bankfull ls PLACE"),
+    (&["ping", "test", "speedtest"], "to measure a path, write bankfull probe HOST"),
+    (&["version"], "write bankfull --version"),
+];
 
 /// Returns the line for an error in `arguments`, the first of which is the program.
 pub(crate) fn line(error: &clap::Error, arguments: impl Iterator<Item = OsString>) -> String {
@@ -40,10 +46,12 @@ pub(crate) fn line(error: &clap::Error, arguments: impl Iterator<Item = OsString
         ErrorKind::MissingRequiredArgument if is_destination_missing(error) => {
             destination_missing(&command, &arguments)
         }
-        ErrorKind::UnknownArgument if command == PROGRAM => {
-            missing_command(&arguments).unwrap_or_else(|| unknown_flag(error, &arguments))
+        ErrorKind::MissingRequiredArgument if command == COPY => {
+            format!("the operands are missing: write {command} SRC... DST")
         }
-        ErrorKind::UnknownArgument => unknown_flag(error, &arguments),
+        ErrorKind::UnknownArgument if command == PROGRAM => {
+            missing_command(&arguments).unwrap_or_else(|| unknown_flag(error))
+        }
         ErrorKind::InvalidSubcommand => unknown_command(error, &arguments),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
             let flag = match error.get(ContextKind::InvalidArg) {
@@ -64,37 +72,48 @@ pub(crate) fn problem(error: &clap::Error) -> String {
 
 /// Returns the program with the subcommand in `arguments`, if that exists.
 fn command(arguments: &[OsString]) -> String {
-    let root = Cli::command();
+    let root = flags::command();
     let found = arguments.get(1).and_then(|name| root.find_subcommand(name).cloned());
     let name = found.filter(|found| !found.is_hide_set()).map(|found| found.get_name().to_owned());
     name.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} {name}"))
 }
 
-/// True if there is one operand where two are required; clap takes it for the last one.
+/// True if there is one operand where two are required.
 fn is_destination_missing(error: &clap::Error) -> bool {
-    let missing = error.get(ContextKind::InvalidArg);
-    matches!(missing, Some(ContextValue::Strings(names)) if names.as_slice() == [SOURCES])
+    // The error is not clap's own: it has no context.
+    error.context().next().is_none()
 }
 
-/// Describes a missing destination; a group such as `-avf` may have taken it as its value.
+/// Describes a missing destination; a flag such as `-f` in `-avf` may have taken it as its value.
 fn destination_missing(command: &str, arguments: &[OsString]) -> String {
-    match foreign::group_ending_with(arguments, 'f') {
-        Some(group) => {
-            format!("-f in {group} is --filter RULE, as in rsync: leave it out, or add the rule")
-        }
-        None => {
-            let taken = foreign::letter_with_operand(arguments).map(|(letter, value)| {
-                format!("; -{letter} took '{}' as its value, as in scp", value.escape_debug())
-            });
-            let taken = taken.unwrap_or_default();
-            format!("the destination is missing: write {command} SRC... DST{taken}")
-        }
+    let root = flags::command();
+    let found = arguments.get(1).and_then(|name| root.find_subcommand(name));
+    let words = found.map(|found| foreign::words(found, arguments.get(2..).unwrap_or_default()));
+    let words = words.unwrap_or_default();
+    if let Some(group) = found.and_then(|found| foreign::group_ending_with(found, &words, 'f')) {
+        return format!(
+            "-f in {group} is --filter RULE, as in rsync: leave it out, or add the rule"
+        );
     }
+    let taken = foreign::letter_with_operand(&words).map(|(letter, value)| {
+        format!("; -{letter} took '{}' as its value, as in scp", printable(value.as_ref()))
+    });
+    let is_elsewhere =
+        |typed: &&OsStr| !matches!(Location::parse(typed), Ok(Location::Local(_)) | Err(_));
+    let mut operands = words.iter().filter_map(|word| match word {
+        Word::Operand(typed) => Some(*typed),
+        _ => None,
+    });
+    let listed = operands
+        .find(is_elsewhere)
+        .map(|typed| format!("; to list it, write {PROGRAM} ls {}", printable(typed.as_ref())));
+    let more = taken.or(listed).unwrap_or_default();
+    format!("the destination is missing: write {command} SRC... DST{more}")
 }
 
 /// Describes a command line without a subcommand, such as `bankfull -av data host:copy`.
 fn missing_command(arguments: &[OsString]) -> Option<String> {
-    let root = Cli::command();
+    let root = flags::command();
     let mut names = arguments.iter().skip(1);
     match names.find_map(|name| root.find_subcommand(name).filter(|found| !found.is_hide_set())) {
         Some(found) => {
@@ -125,49 +144,36 @@ fn as_copy(arguments: &[OsString]) -> String {
     format!("{PROGRAM} cp {}", words.as_deref().unwrap_or("SRC... DST"))
 }
 
-/// Describes an unknown flag, with advice if another program has it.
-fn unknown_flag(error: &clap::Error, arguments: &[OsString]) -> String {
+/// Describes an unknown flag in front of a subcommand.
+fn unknown_flag(error: &clap::Error) -> String {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
         return joined(&error.to_string(), |_| true);
     };
-    let name = flag.split('=').next().unwrap_or(flag);
-    match foreign::advice(name) {
-        Some(advice) => format!("unknown flag {}: {advice}", typed(name, arguments)),
-        None => joined(&error.to_string(), |tip| is_plausible(tip, name)),
+    match flag.as_str() {
+        "-v" | "--verbose" => format!(
+            "{flag} follows a command: write {PROGRAM} cp {flag} SRC... DST, or {PROGRAM} --version"
+        ),
+        _ => format!("unknown flag {flag}: flags follow the command"),
     }
-}
-
-/// Returns the flag, with its argument if letters are joined, as in `-avz`.
-fn typed(flag: &str, arguments: &[OsString]) -> String {
-    let letter = flag.strip_prefix('-').filter(|letter| letter.len() == 1);
-    let is_holder = |argument: &&str| {
-        let letters = argument.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        letters.zip(letter).is_some_and(|(all, one)| all.len() > 1 && all.contains(one))
-    };
-    match arguments.iter().filter_map(|argument| argument.to_str()).find(is_holder) {
-        Some(holder) => format!("{flag} in {holder}"),
-        None => flag.to_owned(),
-    }
-}
-
-/// True if a tip of clap suggests a flag that resembles the typed one.
-fn is_plausible(tip: &str, flag: &str) -> bool {
-    let suggested = tip.split('\'').nth(1).unwrap_or_default();
-    let common = suggested.bytes().zip(flag.bytes()).take_while(|(a, b)| a == b).count();
-    tip.contains("similar") && common >= MIN_COMMON_PREFIX
 }
 
 /// Describes an unknown subcommand, without suggesting a hidden one.
 fn unknown_command(error: &clap::Error, arguments: &[OsString]) -> String {
     match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(name)) if FOREIGN_COMMANDS.contains(&name.as_str()) => {
-            format!("unrecognized subcommand '{name}'; the daemon is 'serve'")
-        }
         Some(ContextValue::String(name)) if is_copy(name, arguments) => {
             format!("unrecognized subcommand '{name}'; to copy, write {}", as_copy(arguments))
         }
+        Some(ContextValue::String(name)) if foreign_command(name).is_some() => {
+            let way_out = foreign_command(name).unwrap_or_default();
+            format!("unrecognized subcommand '{name}'; {way_out}")
+        }
         _ => joined(&error.to_string(), |tip| !tip.contains("'agent'")),
     }
+}
+
+/// Returns the way to what a subcommand of another program does.
+fn foreign_command(name: &str) -> Option<&'static str> {
+    FOREIGN_COMMANDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, way_out)| *way_out)
 }
 
 /// True if a name in the place of a subcommand is rather a source.
@@ -176,13 +182,13 @@ fn unknown_command(error: &clap::Error, arguments: &[OsString]) -> String {
 fn is_copy(name: &str, arguments: &[OsString]) -> bool {
     let count = operands(arguments);
     let is_path = name.contains([':', '/']) || Path::new(name).exists();
-    let root = Cli::command();
+    let root = flags::command();
     let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
     let is_error = shown.map(clap::Command::get_name).any(|known| {
         let common = known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
         common >= MIN_COMMON_START && known.len().abs_diff(name.len()) <= 1
     });
-    (count > 1 && is_path) || (count == 2 && !is_error)
+    (count > 1 && is_path) || (count == 2 && !is_error && foreign_command(name).is_none())
 }
 
 /// Joins the paragraphs of a message into one line, with the tips that `keep` accepts.
@@ -206,11 +212,13 @@ fn joined(text: &str, keep: impl Fn(&str) -> bool) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use clap::Parser;
 
     pub(crate) fn message(typed: &str) -> String {
         let all = || ["bankfull"].into_iter().chain(typed.split_whitespace()).map(OsString::from);
-        line(&Cli::try_parse_from(all()).unwrap_err(), all())
+        match foreign::adapted(all().collect()) {
+            Ok(adapted) => line(&flags::parse(adapted).unwrap_err(), all()),
+            Err(problems) => problems.join("\n"),
+        }
     }
 
     #[test]
@@ -218,8 +226,7 @@ pub(crate) mod tests {
         for (typed, line) in [
             (
                 "cp --strems 3 a b",
-                "unexpected argument '--strems' found; a similar argument exists: '--streams' \
-                 (see bankfull cp --help)",
+                "unknown flag --strems: did you mean --streams? (see bankfull cp --help)",
             ),
             (
                 "cp --fsync foo a b",
@@ -245,12 +252,48 @@ pub(crate) mod tests {
     fn foreign_flag_has_advice() {
         for (typed, line) in [
             ("cp -avz a b", "unknown flag -z in -avz: bankfull does not compress: leave it out"),
-            ("cp --bwlimit 10 a b", "unknown flag --bwlimit: write --max-rate 80mbit; 10M of"),
+            ("cp --bwlimit x a b", "unknown flag --bwlimit: write --max-rate 80mbit; 10M of"),
+            (
+                "cp --bwlimit 500 a b",
+                "unknown flag --bwlimit: write --max-rate 500KiB/s for rsync's",
+            ),
+            (
+                "cp --bwlimit=1.5m a b",
+                "unknown flag --bwlimit: write --max-rate 1.5MiB/s for rsync's 1",
+            ),
+            (
+                "cp --bwlimit 20KB a b",
+                "unknown flag --bwlimit: write --max-rate 20kB/s for rsync's 20KB",
+            ),
+            (
+                "cp --bwlimit 10 a b",
+                "unknown flag --bwlimit: write --max-rate 100kbit, the minimum",
+            ),
+            (
+                "cp --bwlimit=0 a b",
+                "unknown flag --bwlimit: there is no limit without it: leave it",
+            ),
             ("cp -e ssh a b", "unknown flag -e: use --ssh-command"),
             ("cp -C a b", "unknown flag -C: bankfull does not compress"),
-            ("cp -l 100 a b", "unknown flag -l: symlinks are kept"),
+            (
+                "cp -l 8000 a b",
+                "-l keeps symlinks, as in rsync, and takes no value: write --max-rate 8mbit",
+            ),
+            (
+                "cp -rp 22522 a h:b",
+                "-p keeps modes, as in rsync and scp, and takes no value: write -P 22522",
+            ),
             ("cp --token t a b", "unknown flag --token: use --token-file FILE"),
-            ("cp --no-xattrs a b", "unknown flag --no-xattrs: --xattrs is off unless it is given"),
+            ("cp --no-stats a b", "unknown flag --no-stats: what --stats asks for is always done"),
+            (
+                "cp --no-max-size a b",
+                "unknown flag --no-max-size: --max-size has no effect unless it",
+            ),
+            ("cp --exlude x a b", "unknown flag --exlude: did you mean --exclude?"),
+            (
+                "cp --files-from=l --no-R a b",
+                "names in --files-from keep their paths: leave --no-R",
+            ),
             ("cp -avf a b", "-f in -avf is --filter RULE, as in rsync: leave it out"),
         ] {
             let shown = message(typed);
@@ -263,7 +306,7 @@ pub(crate) mod tests {
     #[test]
     fn implausible_suggestion_is_dropped() {
         let shown = message("cp --weather a b");
-        assert_eq!(shown, "unexpected argument '--weather' found (see bankfull cp --help)");
+        assert_eq!(shown, "unknown flag --weather (see bankfull cp --help)");
         let shown = message("daemon /srv");
         let line = "unrecognized subcommand 'daemon'; the daemon is 'serve' (see bankfull --help)";
         assert_eq!(shown, line);
@@ -288,6 +331,11 @@ pub(crate) mod tests {
                 "the destination is missing: write bankfull cp SRC... DST; -i took 'a' as its \
                  value, as in scp",
             ),
+            (
+                "cp -F /dev/null h:a",
+                "the destination is missing: write bankfull cp SRC... DST; to \
+              list it, write bankfull ls h:a",
+            ),
         ] {
             assert_eq!(message(typed), format!("{line} (see bankfull cp --help)"));
         }
@@ -302,6 +350,10 @@ pub(crate) mod tests {
             ("-av data h:b", "to copy, write bankfull cp -av data h:b"),
             ("a$b c", "unrecognized subcommand 'a$b'; to copy, write bankfull cp SRC... DST"),
             ("-v cp a b", "flags follow the command: write bankfull cp [OPTIONS]"),
+            ("sync a b", "unrecognized subcommand 'sync'; to copy, write bankfull cp SRC... DST"),
+            ("version", "unrecognized subcommand 'version'; write bankfull --version"),
+            ("-v", "-v follows a command: write bankfull cp -v SRC... DST, or bankfull --version"),
+            ("--json", "unknown flag --json: flags follow the command"),
         ] {
             assert_eq!(message(typed), format!("{line} (see bankfull --help)"));
         }
@@ -315,7 +367,9 @@ pub(crate) mod tests {
             message("cp data"),
             "the destination is missing: write bankfull cp SRC... DST (see bankfull cp --help)"
         );
-        let both = message("cp");
-        assert!(both.contains("not provided: <SRC>... <DST> (see bankfull cp --help)"), "{both}");
+        assert_eq!(
+            message("cp -v"),
+            "the operands are missing: write bankfull cp SRC... DST (see bankfull cp --help)"
+        );
     }
 }

@@ -1,10 +1,14 @@
 //! Defaults of a file as arguments: those that the command line, its operands and the variables
 //! leave in force.
 
-use super::file::{Content, Entry, flags};
+use super::file::{Content, Entry};
+use super::idle::{self, Places};
+use super::keys::flags;
 use super::remote::Remotes;
 use crate::environment::Environment;
+use crate::flags::{PLACES, negated};
 use crate::output::printable;
+use crate::standard_streams::{STANDARD_STREAM, is_stream_source};
 use crate::usage;
 use bankfull::Location;
 use clap::error::ErrorKind;
@@ -14,34 +18,6 @@ use std::ffi::OsString;
 
 /// Keys of filters: the first match wins, so they follow those of the command line.
 const FILTERS: [&str; 5] = ["exclude", "include", "exclude-from", "include-from", "filter"];
-
-/// Keys without effect unless an operand is at a daemon.
-const FOR_DAEMONS: [&str; 4] = ["token-file", "fingerprint", "accept-new", "transport"];
-
-/// Keys without effect unless an operand is reached over ssh.
-const FOR_SSH: [&str; 3] = ["ssh-command", "remote-bankfull", "deploy"];
-
-/// Keys without effect within this host.
-const FOR_PATHS: [&str; 9] = [
-    "no-encryption",
-    "buffer",
-    "congestion",
-    "io",
-    "block-size",
-    "direct",
-    "max-memory",
-    "tune",
-    "state-dir",
-];
-
-/// Kinds of the operands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Places {
-    has_daemon: bool,
-    has_ssh: bool,
-    /// True if the destination is at a daemon, which limits its memory itself.
-    is_upload: bool,
-}
 
 /// A command line, and what its defaults are chosen by.
 pub(super) struct Merge<'m> {
@@ -71,11 +47,13 @@ impl Merge<'_> {
         all.iter().try_for_each(|entry| check(self.root, self.name, entry))?;
         let is_listed = all.iter().any(|entry| entry.key == "from-file");
         let places = self.places(&remotes, is_listed);
-        let in_force = all.into_iter().filter(|entry| {
+        let mut in_force = all;
+        in_force.retain(|entry| {
             !self.is_overridden(&entry.key) && places.is_none_or(|places| places.use_of(&entry.key))
         });
+        idle::remove(&mut in_force, |key| self.typed(key));
         let (filters, others): (Vec<Entry>, Vec<Entry>) =
-            in_force.partition(|entry| FILTERS.contains(&entry.key.as_str()));
+            in_force.into_iter().partition(|entry| FILTERS.contains(&entry.key.as_str()));
         let files: Vec<String> =
             filters.iter().chain(&others).map(|e| printable(&e.file)).collect();
         let [filters, others] =
@@ -92,9 +70,23 @@ impl Merge<'_> {
 
     /// True if the flag is on the command line.
     fn is_typed(&self, key: &str) -> bool {
-        let flag = self.flag(key);
-        let source = flag.and_then(|flag| self.typed.value_source(flag.get_id().as_str()));
-        source == Some(ValueSource::CommandLine)
+        self.flag(key).is_some_and(|flag| self.is_given(flag.get_id().as_str()))
+    }
+
+    fn is_given(&self, id: &str) -> bool {
+        let is_known = self.typed.try_contains_id(id).is_ok();
+        is_known && self.typed.value_source(id) == Some(ValueSource::CommandLine)
+    }
+
+    /// Returns the last value of a flag on the command line, empty for a switch.
+    fn typed(&self, key: &str) -> Option<String> {
+        let flag = self.flag(key).filter(|_| self.is_typed(key))?;
+        let values = self.typed.get_raw(flag.get_id().as_str()).filter(|_| {
+            // A switch has the values that clap stores for it.
+            flag.get_action().takes_values()
+        });
+        let last = values.into_iter().flatten().last();
+        Some(last.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default())
     }
 
     fn flag(&self, key: &str) -> Option<&clap::Arg> {
@@ -106,6 +98,7 @@ impl Merge<'_> {
     fn is_overridden(&self, key: &str) -> bool {
         let adds = FILTERS.contains(&key) || key == "link-dest";
         let is_decided = self.environment.variable_of(key).is_some()
+            || self.flag(key).is_some_and(|flag| self.is_given(&negated(flag.get_id().as_str())))
             || key == "report" && self.is_typed("dry-run");
         let conflicts = || {
             let command = self.root.find_subcommand(self.name)?;
@@ -126,15 +119,16 @@ impl Merge<'_> {
             values.into_iter().flatten().map(|value| remotes.expanded(value)).collect()
         };
         let mut operands = match self.name {
-            "cp" => [raw("sources"), raw("destination")].concat(),
+            "cp" => raw(PLACES),
             "ls" => raw("place"),
-            "gather" if !is_listed && !self.is_typed("from-file") => raw("places"),
+            "gather" if !is_listed && !self.is_typed("from-file") => raw(PLACES),
             "probe" => raw("host").iter().map(|host| remotes.expanded_host(host)).collect(),
             _ => return None,
         };
         if self.name == "probe" {
             operands.iter_mut().for_each(|host| host.push(":"));
         }
+        let is_copy = self.name == "cp";
         let parsed: Vec<Location> =
             operands.iter().filter_map(|typed| Location::parse(typed).ok()).collect();
         let is_daemon = |place: &Location| matches!(place, Location::Daemon { .. });
@@ -142,22 +136,10 @@ impl Merge<'_> {
             has_daemon: parsed.iter().any(is_daemon)
                 || operands.iter().any(|typed| typed.as_encoded_bytes().starts_with(b"bankfull:/")),
             has_ssh: parsed.iter().any(|place| matches!(place, Location::Ssh { .. })),
-            is_upload: self.name == "cp" && parsed.last().is_some_and(is_daemon),
+            is_upload: is_copy && parsed.last().is_some_and(is_daemon),
+            is_input: is_copy && operands.first().is_some_and(|source| is_stream_source(source)),
+            is_output: is_copy && operands.last().is_some_and(|last| last == STANDARD_STREAM),
         })
-    }
-}
-
-impl Places {
-    /// True if a key has an effect.
-    fn use_of(self, key: &str) -> bool {
-        let Self { has_daemon, has_ssh, is_upload } = self;
-        match key {
-            "max-memory" if is_upload => false,
-            _ if FOR_DAEMONS.contains(&key) => has_daemon,
-            _ if FOR_SSH.contains(&key) => has_ssh,
-            _ if FOR_PATHS.contains(&key) => has_daemon || has_ssh,
-            _ => true,
-        }
     }
 }
 

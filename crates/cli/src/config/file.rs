@@ -1,7 +1,9 @@
 //! Files of settings: reads them, refuses those that other users may change, and parses TOML.
 
-use super::names::{at_home, nearest};
+use super::keys::{self, flags};
+use super::names::at_home;
 use super::remote::{self, Remote};
+use crate::nearest::nearest;
 use crate::output::printable;
 use clap::{ArgAction, Command};
 use rustix::process::geteuid;
@@ -76,6 +78,16 @@ impl Entry {
             Value::Number(value) => vec![format!("--{key}={value}")],
             Value::Text(value) => vec![format!("--{key}={value}")],
             Value::List(values) => values.iter().map(|v| format!("--{key}={v}")).collect(),
+        }
+    }
+}
+
+impl Entry {
+    /// Returns the value as typed on a command line.
+    pub(super) fn text(&self) -> String {
+        match &self.value {
+            Value::Text(text) => text.clone(),
+            other => other.to_string(),
         }
     }
 }
@@ -196,24 +208,17 @@ pub(super) fn parse(
             None if name == REMOTE => remote::parse(inside, file, home).map(|remotes| {
                 content.remotes = remotes;
             }),
-            None => {
-                let known = COMMANDS.into_iter().chain([REMOTE]);
-                let near = nearest(name, known).unwrap_or_default();
-                Err(format!("unknown table [{name}]: did you mean [{near}]?"))
-            }
+            None => Err(match nearest(name, COMMANDS.into_iter().chain([REMOTE])) {
+                Some(near) => format!("unknown table [{name}]: did you mean [{near}]?"),
+                None => format!(
+                    "unknown table [{name}]: write [{}] or [{REMOTE}.NAME]",
+                    COMMANDS.join("], [")
+                ),
+            }),
         };
         parsed.map_err(|problem| format!("{shown}: {problem}"))?;
     }
     Ok(content)
-}
-
-/// Returns the flags that are keys: long, visible, and neither help nor version.
-pub(super) fn flags(command: &Command) -> impl Iterator<Item = (&str, &clap::Arg)> {
-    command
-        .get_arguments()
-        .filter(|flag| !flag.is_positional() && !flag.is_hide_set())
-        .filter_map(|flag| flag.get_long().map(|long| (long, flag)))
-        .filter(|(long, _)| !["help", "version"].contains(long))
 }
 
 /// Parses the table of a command.
@@ -231,8 +236,7 @@ fn entries(
         let typed = typed.get_ref().as_ref();
         let key = typed.replace('_', "-");
         let Some((_, flag)) = flags(command).find(|(long, _)| *long == key) else {
-            let near = nearest(&key, flags(command).map(|(long, _)| long)).unwrap_or_default();
-            return Err(format!("unknown key {typed} in [{name}]: did you mean {near}?"));
+            return Err(format!("unknown key {typed} in [{name}]{}", keys::way_out(command, &key)));
         };
         let value = value_of(flag, value.get_ref())
             .map_err(|needed| format!("{typed} in [{name}] takes {needed}"))?;

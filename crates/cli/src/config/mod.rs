@@ -5,6 +5,8 @@
 
 mod defaults;
 mod file;
+mod idle;
+mod keys;
 mod names;
 mod remote;
 mod show;
@@ -15,9 +17,8 @@ pub(crate) use remote::Remotes;
 pub(crate) use show::run;
 
 use crate::environment::Environment;
-use crate::flags::{Cli, Command, CpFlags, LsFlags, ProbeFlags, ShowFlags};
+use crate::flags::{self, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFlags};
 use crate::output::{Output, printable};
-use clap::CommandFactory;
 use file::Content;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -78,7 +79,7 @@ pub(crate) fn applied(
     arguments: Vec<OsString>,
     environment: &Environment,
 ) -> Result<(Vec<OsString>, Remotes), String> {
-    let root = Cli::command();
+    let root = flags::command();
     let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     if !file::COMMANDS.contains(&name.as_str()) {
         return Ok((arguments, Remotes::default()));
@@ -101,7 +102,8 @@ pub(crate) fn applied(
 pub(crate) fn resolve(command: &mut Command, remotes: &Remotes) -> Result<(), String> {
     match command {
         Command::Cp(flags) => {
-            let CpFlags { sources, destination, daemon, show, .. } = &mut **flags;
+            let CpFlags { operands, daemon, show, .. } = &mut **flags;
+            let Operands { sources, destination } = operands;
             let notes = remotes.resolve(sources.iter_mut().chain([destination]), daemon)?;
             show_notes(&notes, show);
         }

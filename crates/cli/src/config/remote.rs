@@ -1,7 +1,8 @@
 //! Named remotes: `store:y` stands for a path beneath the url of `[remote.store]`.
 
-use super::names::{at_home, nearest};
+use super::names::at_home;
 use crate::flags::DaemonFlags;
+use crate::nearest::nearest;
 use crate::output::printable;
 use bankfull::{Fingerprint, Location};
 use std::collections::BTreeMap;
@@ -74,10 +75,11 @@ fn one(
                     Some(parsed.map_err(|e| format!("fingerprint in [remote.{name}]: {e}"))?);
             }
             key => {
-                let near = nearest(key, KEYS.into_iter()).unwrap_or_default();
-                return Err(format!(
-                    "unknown key {typed} in [remote.{name}]: did you mean {near}?"
-                ));
+                let way_out = match nearest(key, KEYS.into_iter()) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("a remote has {}", KEYS.join(", ")),
+                };
+                return Err(format!("unknown key {typed} in [remote.{name}]: {way_out}"));
             }
         }
     }
@@ -131,7 +133,8 @@ impl Remotes {
         let bytes = operand.as_bytes();
         let colon = bytes.iter().position(|&byte| byte == b':')?;
         let (name, rest) = bytes.split_at(colon);
-        if rest.starts_with(b"://") {
+        // Neither a scheme nor the module of an rsync daemon names a remote.
+        if rest.starts_with(b"://") || rest.starts_with(b"::") {
             return None;
         }
         let (name, remote) = self.named.get_key_value(std::str::from_utf8(name).ok()?)?;
@@ -263,6 +266,7 @@ mod tests {
             ("me@store:y", "me@store:y"),
             ("./store:y", "./store:y"),
             ("store://y", "store://y"),
+            ("store::y", "store::y"),
             ("store", "store"),
         ] {
             assert_eq!(remotes().expanded(typed.as_ref()), OsStr::new(whole), "{typed}");

@@ -4,9 +4,8 @@ use super::file::{COMMANDS, Value};
 use super::{defaults, load, paths};
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{Cli, ConfigFlags, ConfigView};
+use crate::flags::{self, ConfigFlags, ConfigView};
 use crate::output::{Output, printable};
-use clap::CommandFactory;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -94,7 +93,7 @@ fn nothing(environment: &Environment) -> String {
 
 /// Returns the values in force, checked.
 fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
-    let root = Cli::command();
+    let root = flags::command();
     let content = load(environment, &root)?;
     let mut all = Vec::new();
     for name in COMMANDS {

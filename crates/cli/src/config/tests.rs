@@ -2,12 +2,11 @@
 
 use super::file::{self, Content};
 use super::*;
-use clap::Parser;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn parse(text: &str, file: &str) -> Result<Content, String> {
-    file::parse(text, Path::new(file), &Cli::command(), Some(Path::new("/home/me")))
+    file::parse(text, Path::new(file), &flags::command(), Some(Path::new("/home/me")))
 }
 
 /// Returns the arguments of a command line with the defaults of a text.
@@ -17,7 +16,7 @@ fn merged(text: &str, line: &str, environment: &Environment) -> Result<Vec<Strin
     let environment = Environment { config: Some(file.path().into()), ..environment.clone() };
     let typed = ["bankfull"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
     let (arguments, _) = applied(typed, &environment)?;
-    assert!(Cli::try_parse_from(&arguments).is_ok(), "{arguments:?}");
+    assert!(flags::parse(arguments.clone()).is_ok(), "{arguments:?}");
     Ok(arguments.into_iter().skip(2).map(|word| word.into_string().unwrap()).collect())
 }
 
@@ -69,6 +68,76 @@ fn idle_default_is_left_out() {
     assert_eq!(plain(text, "cp a bankfull://h/b"), daemon);
     let ssh = ["--max-rate=80mbit", "--deploy", "--max-memory=64MiB", "--streams=3", "h:a", "b"];
     assert_eq!(plain(text, "cp h:a b"), ssh);
+}
+
+#[test]
+fn default_without_effect_on_a_stream_is_left_out() {
+    let text = "[cp]\ndelete = true\nmax-delete = 5\nbackup = true\nsuffix = \".old\"\n\
+                relative = true\nsize-only = true\nmax-rate = \"80mbit\"";
+    assert_eq!(plain(text, "cp h:a -"), ["--max-rate=80mbit", "h:a", "-"]);
+    let input = ["--backup", "--suffix=.old", "--size-only", "--max-rate=80mbit", "-", "b"];
+    assert_eq!(plain(text, "cp - b"), input);
+    assert_eq!(plain(text, "cp a b").len(), 9);
+}
+
+#[test]
+fn default_that_another_flag_needs_is_left_out_without_it() {
+    let text = "[cp]\nmax-delete = 5\nsuffix = \".old\"\nfrom0 = true";
+    assert_eq!(plain(text, "cp a b"), ["a", "b"]);
+    assert_eq!(plain(text, "cp --del a b"), ["--max-delete=5", "--del", "a", "b"]);
+    let list = ["--from0", "--files-from", "l", "a", "b"];
+    assert_eq!(plain(text, "cp --files-from l a b"), list);
+    assert_eq!(plain(&format!("{text}\nbackup = true"), "cp a b").len(), 4);
+}
+
+#[test]
+fn default_that_a_flag_excludes_is_left_out() {
+    let text = "[cp]\nbuffer = \"4MB\"\ncongestion = \"bbr\"\nio = \"mmap\"";
+    let over_quic = ["--io=mmap", "--transport", "quic", "a", "bankfull://h/b"];
+    assert_eq!(plain(text, "cp --transport quic a bankfull://h/b"), over_quic);
+    let quic = "[cp]\ntransport = \"quic\"\nbuffer = \"4MB\"";
+    assert_eq!(plain(quic, "cp a bankfull://h/b"), ["--transport=quic", "a", "bankfull://h/b"]);
+    assert_eq!(plain(quic, "cp a h:b"), ["--buffer=4MB", "a", "h:b"]);
+    let typed = ["--buffer=4MB", "--congestion", "bbr", "a", "bankfull://h/b"];
+    assert_eq!(plain(quic, "cp --congestion bbr a bankfull://h/b"), typed);
+    let tuned = ["--tune", "sobas", "a", "h:b"];
+    assert_eq!(plain("[cp]\nbuffer = \"4MB\"", "cp --tune sobas a h:b"), tuned);
+}
+
+#[test]
+fn negation_removes_the_default() {
+    let text =
+        "[cp]\ndelete = true\nmax-delete = 5\nacls = true\nno-encryption = true\nverbose = 2";
+    let line = "cp --no-delete --no-A --encryption --no-v h:a b";
+    let all = ["--no-delete", "--no-A", "--encryption", "--no-v", "h:a", "b"];
+    assert_eq!(plain(text, line), all);
+    let again = ["--max-delete=5", "--acls", "--no-encryption", "--verbose", "--verbose"];
+    let again = [&again[..], &["--no-delete", "--delete", "h:a", "b"]].concat();
+    assert_eq!(plain(text, "cp --no-delete --delete h:a b"), again);
+}
+
+#[test]
+fn key_without_a_flag_has_a_way_out() {
+    for (text, line) in [
+        ("[cp]\nz = true", "unknown key z in [cp]: bankfull does not compress: leave it out"),
+        ("[cp]\nbwlimit = 5", "unknown key bwlimit in [cp]: write --max-rate 80mbit; 10M of"),
+        ("[cp]\nport = 22", "unknown key port in [cp]: write Port in ~/.ssh/config, which"),
+        ("[cp]\nP = 22", "unknown key P in [cp]: write Port in ~/.ssh/config, which bankfull's"),
+        ("[ls]\ni = \"k\"", "unknown key i in [ls]: write IdentityFile in ~/.ssh/config"),
+        ("[serve]\nport = 22", "unknown key port in [serve]: use -P PORT for ssh"),
+        (
+            "[cp]\nweather = 1",
+            "unknown key weather in [cp]: the keys are the long flags of bankfull cp --help",
+        ),
+        ("[backup]", "unknown table [backup]: write [cp], [gather], [ls], [probe], [serve] or ["),
+        (
+            "[remote.a]\nurl = \"h\"\nuser = \"me\"",
+            "unknown key user in [remote.a]: a remote has url, token-file, fingerprint",
+        ),
+    ] {
+        let shown = parse(text, "/c").unwrap_err();
+        assert!(shown.starts_with(&format!("/c: {line}")), "{shown}");
+    }
 }
 
 #[test]

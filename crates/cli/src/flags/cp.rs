@@ -5,6 +5,7 @@ use super::earlier::EarlierFlags;
 use super::filters::FilterFlags;
 use super::habits::HabitFlags;
 use super::metadata::MetadataFlags;
+use super::operands::Operands;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
@@ -15,7 +16,6 @@ use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate, Schedule};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,15 +47,15 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// destination already has are skipped, and every block is verified. An interrupted copy continues
 /// when the same command is run again.
 #[derive(Debug, Args)]
-#[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
+#[command(
+    args_override_self = true,
+    override_usage = "bankfull cp [OPTIONS] SRC... DST",
+    after_long_help = after_help(EXAMPLES),
+)]
 pub(crate) struct CpFlags {
-    /// Files and directories to copy, or - for standard input
-    #[arg(required = true, value_name = "SRC")]
-    pub(crate) sources: Vec<OsString>,
-
-    /// Destination: a directory, the new name of a single source, or - for standard output
-    #[arg(value_name = "DST")]
-    pub(crate) destination: OsString,
+    /// Operands.
+    #[command(flatten)]
+    pub(crate) operands: Operands,
 
     /// Set the number of data streams (1 to 64, or auto)
     ///
@@ -370,6 +370,7 @@ mod tests {
     use super::super::tests::parse;
     use super::*;
     use bankfull::DEFAULT_TIMEOUT;
+    use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
     fn cp(flags: &[&str]) -> Result<Box<CpFlags>, String> {
@@ -393,8 +394,8 @@ mod tests {
     #[test]
     fn last_operand_is_the_destination() {
         let Ok(Command::Cp(flags)) = parse(&["cp", "a", "b", "host:c"]) else { panic!() };
-        assert_eq!(flags.sources, ["a", "b"]);
-        assert_eq!(flags.destination, "host:c");
+        assert_eq!(flags.operands.sources, ["a", "b"]);
+        assert_eq!(flags.operands.destination, "host:c");
         assert!(parse(&["cp", "a"]).is_err());
         assert!(parse(&["cp"]).is_err());
     }
@@ -407,13 +408,27 @@ mod tests {
         let Command::Cp(flags) = super::super::Cli::try_parse_from(line).unwrap().command else {
             panic!()
         };
-        assert_eq!(flags.sources, [odd]);
+        assert_eq!(flags.operands.sources, [odd]);
     }
 
     #[test]
     fn name_with_leading_dash_follows_double_dash() {
         let Ok(Command::Cp(flags)) = parse(&["cp", "-n", "--", "-x", "b"]) else { panic!() };
-        assert_eq!(flags.sources, ["-x"]);
+        assert_eq!(flags.operands.sources, ["-x"]);
+        let Ok(Command::Cp(flags)) = parse(&["cp", "--", "-a", "b", "-c"]) else { panic!() };
+        assert_eq!(flags.operands.sources, ["-a", "b"]);
+        assert_eq!(flags.operands.destination, "-c");
+    }
+
+    #[test]
+    fn flags_may_stand_between_operands() {
+        for line in ["a -v b c", "-v a b -n c", "a b -vn c", "a b c -v"] {
+            let all: Vec<&str> = ["cp"].into_iter().chain(line.split(' ')).collect();
+            let Ok(Command::Cp(flags)) = parse(&all) else { panic!("{line}") };
+            assert_eq!(flags.operands.sources, ["a", "b"], "{line}");
+            assert_eq!(flags.operands.destination, "c", "{line}");
+            assert_eq!(flags.show.verbose, 1, "{line}");
+        }
     }
 
     #[test]

@@ -2,9 +2,44 @@
 
 use clap::{ArgAction, Args};
 
+/// Heading of these flags in the help.
+pub(crate) const HEADING: &str = "Always on (accepted for compatibility)";
+
+/// Further flags for what bankfull leaves out anyway.
+const LEFT_OUT: [&str; 28] = [
+    "no-z",
+    "no-8",
+    "no-8-bit-output",
+    "no-append",
+    "no-blocking-io",
+    "no-bwlimit",
+    "no-contimeout",
+    "no-crtimes",
+    "no-N",
+    "no-d",
+    "no-dirs",
+    "no-delay-updates",
+    "no-drop-D",
+    "no-force",
+    "no-fuzzy",
+    "no-y",
+    "no-iconv",
+    "no-inplace",
+    "no-insecure-links",
+    "no-J",
+    "no-omit-link-times",
+    "no-m",
+    "no-prune-empty-dirs",
+    "no-mkpath",
+    "no-munge-links",
+    "no-old-args",
+    "no-super",
+    "no-write-devices",
+];
+
 /// Flags of rsync without effect.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Always on (accepted for compatibility)")]
+#[command(next_help_heading = HEADING)]
 pub(crate) struct HabitFlags {
     /// Show progress: always on at a terminal
     #[arg(long, hide_short_help = true)]
@@ -41,4 +76,12 @@ pub(crate) struct HabitFlags {
     /// Copy while directories are still being read: always on
     #[arg(long, aliases = ["i-r", "no-inc-recursive", "no-i-r"], hide_short_help = true)]
     inc_recursive: bool,
+
+    /// Keep whether files are executable: always on, as all modes are kept
+    #[arg(short = 'E', long, conflicts_with = "no_perms", hide_short_help = true)]
+    executability: bool,
+
+    /// Leave out what bankfull does not do, such as compression: always on
+    #[arg(long, aliases = LEFT_OUT, hide_short_help = true)]
+    no_compress: bool,
 }

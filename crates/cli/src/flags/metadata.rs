@@ -35,7 +35,7 @@ struct KeepFlags {
     times: u8,
 
     /// Keep symlinks: the default
-    #[arg(long, action = ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count)]
     links: u8,
 
     /// Keep owners, by name

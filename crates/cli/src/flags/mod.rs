@@ -13,6 +13,8 @@ mod gather;
 mod habits;
 mod ls;
 mod metadata;
+mod negation;
+mod operands;
 mod probe;
 mod selection;
 mod serve;
@@ -23,17 +25,21 @@ mod when;
 pub(crate) use config::{ConfigFlags, ConfigView};
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
+pub(crate) use habits::HEADING as HABITS;
 pub(crate) use ls::LsFlags;
+pub(crate) use negation::negated;
+pub(crate) use operands::{Operands, PLACES};
 pub(crate) use probe::ProbeFlags;
 pub(crate) use selection::SelectionFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use show::{Example, LogFlags, LogFormat, ShowFlags};
-pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow};
+pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow, port, rate};
 
 use bankfull::Bytes;
-use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use show::after_help;
+use std::ffi::OsString;
 
 /// Copy bulk data between hosts as fast as disk, CPU and network allow
 ///
@@ -87,6 +93,30 @@ pub(crate) enum Command {
         #[arg(value_name = "COMMAND")]
         command: Option<String>,
     },
+}
+
+/// Returns the definitions that command lines are parsed by: those of [`Cli`], with hidden flags
+/// `--no-NAME`.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| {
+        // A number with a minus is a bad value, no flag; --version names the program.
+        negation::with_negations(command)
+            .mut_args(|flag| match flag.get_action().takes_values() && !flag.is_positional() {
+                true => flag.allow_negative_numbers(true),
+                false => flag,
+            })
+            .display_name(env!("CARGO_BIN_NAME"))
+    })
+}
+
+/// Parses a command line, the first word of which is the program.
+///
+/// # Errors
+/// Those of clap, and help and version.
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 /// Returns the definitions that shells complete: without hidden commands.
@@ -158,6 +188,7 @@ mod tests {
     #[test]
     fn definitions_are_consistent() {
         Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -207,7 +238,8 @@ mod tests {
         for command in commands() {
             let name = command.get_name();
             for (line, _) in examples(if name == "bankfull" { "" } else { name }) {
-                let own = line.split(" | ").next().unwrap().split(" > ").next().unwrap();
+                let own = line.split(" | ").find(|part| part.starts_with("bankfull")).unwrap();
+                let own = own.split(" > ").next().unwrap();
                 let words = crate::shellsplit::split(own.as_ref()).unwrap();
                 if let Err(error) = Cli::try_parse_from(words) {
                     panic!("{line}: {error}");

@@ -185,7 +185,7 @@ pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a rate, such as `100mbit` or `10MB/s`.
-pub(super) fn rate(text: &str) -> Result<Rate, String> {
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     let bytes = text.strip_suffix("/s").filter(|bytes| bytes.ends_with('B'));
     let rate = match bytes.and_then(|bytes| bytes.parse::<Bytes>().ok()) {
         Some(Bytes(bytes)) => Rate::from_bits_per_sec(bytes as f64 * 8.0),
@@ -303,7 +303,7 @@ pub(super) fn stream_count(text: &str) -> Result<StreamCount, String> {
 }
 
 /// Parses a port to connect to.
-pub(super) fn port(text: &str) -> Result<u16, String> {
+pub(crate) fn port(text: &str) -> Result<u16, String> {
     number(text, 1..=u16::MAX)
 }
 

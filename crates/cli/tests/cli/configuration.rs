@@ -30,6 +30,42 @@ fn default_applies_and_a_flag_overrides_it() {
 }
 
 #[test]
+fn default_without_effect_does_not_break_a_stream() {
+    let scratch = Scratch::new();
+    write_file(&scratch.join("x"), b"data");
+    let text = "[cp]\ndelete = true\nmax-delete = 9\nbackup = true\nrelative = true\n\
+                checksum = true\nupdate = true\nlink-dest = \"old\"\nitemize-changes = true\n\
+                trust-journal = true\nremove-source-files = true";
+    let mut copy = command();
+    let output = configured(&mut copy, &scratch, text).args(["cp", "x", "-"]).output().unwrap();
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "data"));
+    let text = text.replace("link-dest = \"old\"\n", "");
+    let mut copy = command();
+    let copy = configured(&mut copy, &scratch, &text).args(["cp", "-", "y"]);
+    let output = copy.stdin(fs::File::open(scratch.join("x")).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(fs::read(scratch.join("y")).unwrap(), b"data");
+    // A flag of the command line is an error, as it is relied on.
+    let mut refused = command();
+    let refused = configured(&mut refused, &scratch, &text).args(["cp", "--delete", "x", "-"]);
+    assert_eq!(refused.output().unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn switch_of_the_file_can_be_switched_off() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.join("a")).unwrap();
+    fs::create_dir(scratch.join("b")).unwrap();
+    write_file(&scratch.join("a/x"), b"x");
+    write_file(&scratch.join("b/kept"), b"kept");
+    let text = "[cp]\ndelete = true\nmax-delete = 5";
+    run(configured(&mut cp(), &scratch, text).args(["--no-delete", "a/", "b"])).expect(0);
+    assert!(scratch.join("b/x").exists() && scratch.join("b/kept").exists());
+    run(configured(&mut cp(), &scratch, text).args(["a/", "b"])).expect(0);
+    assert!(scratch.join("b/x").exists() && !scratch.join("b/kept").exists());
+}
+
+#[test]
 fn remote_has_its_url_token_and_fingerprint() {
     let (scratch, root) = (Scratch::new(), Scratch::new());
     let token = scratch.join("token");

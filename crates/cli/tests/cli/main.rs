@@ -17,6 +17,7 @@ mod earlier;
 mod faults;
 mod gather;
 mod generated;
+mod habits;
 mod harness;
 mod help;
 mod itemize;

@@ -68,8 +68,7 @@ fn command_line_error_names_problem_and_help() {
         ),
         (
             &["serve", ".", "--read-onl"],
-            "unexpected argument '--read-onl' found; a similar argument exists: '--read-only' (see \
-             bankfull serve --help)",
+            "unknown flag --read-onl: did you mean --read-only? (see bankfull serve --help)",
         ),
         (&["mv", "a", "b"], "unrecognized subcommand 'mv' (see bankfull --help)"),
         (
@@ -180,6 +179,23 @@ fn missing_token_file_is_a_local_error() {
     let message =
         "bankfull: cannot read the token file /nonexistent/t: no such file or directory\n";
     assert_eq!(err(&output), message);
+}
+
+#[test]
+fn flags_and_operands_stand_in_any_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = |words: &[&str]| {
+        let output = command().arg("cp").args(words).current_dir(dir.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", err(&output));
+    };
+    std::fs::write(dir.path().join("from"), "data").unwrap();
+    copy(&["from", "-v", "to"]);
+    copy(&["to", "-q", "--", "-to"]);
+    copy(&["--", "from", "-last"]);
+    copy(&["--", "-last", "-first"]);
+    for name in ["to", "-to", "-last", "-first"] {
+        assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), b"data", "{name}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::error::{Error, ErrorKind};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
@@ -41,7 +42,8 @@ impl Location {
     /// colon is written `./name:with:colon`. IPv6 addresses are in brackets.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for an empty operand, a missing host, a bad port or an unknown scheme.
+    /// [`ErrorKind::Usage`] for an empty operand, a missing host, a bad port, an unknown scheme,
+    /// rsync's `host::module`, and an IPv6 address without brackets.
     pub fn parse(text: &OsStr) -> Result<Self, Error> {
         let bytes = text.as_bytes();
         let usage = |why: &str| {
@@ -57,6 +59,9 @@ impl Location {
             return Err(usage(&format!(
                 "unknown scheme {scheme}://: write host:path or bankfull://host/path"
             )));
+        }
+        if let Some(why) = misread_colons(bytes) {
+            return Err(usage(&why));
         }
         match split_host(bytes) {
             Some((host, path)) => Self::parse_ssh(host, path).map_err(|why| usage(&why)),
@@ -167,6 +172,28 @@ fn scheme_of(bytes: &[u8]) -> Option<&str> {
         .then_some(scheme)
 }
 
+/// Explains an operand with a second colon, which ssh would read as a path.
+fn misread_colons(bytes: &[u8]) -> Option<String> {
+    let (login, path) = split_host(bytes)?;
+    let login = std::str::from_utf8(login).ok()?;
+    // The address is all but the last colon in front of the first slash, and may have a user.
+    let end = bytes.iter().position(|&b| b == b'/').unwrap_or(bytes.len());
+    let whole = std::str::from_utf8(&bytes[..end]).ok()?;
+    let host = whole.rsplit_once('@').map_or(whole, |(_, host)| host);
+    let is_address = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    if is_address(host) || host.rsplit_once(':').is_some_and(|(host, _)| is_address(host)) {
+        return Some("an IPv6 address is written in brackets: write [ADDRESS]:PATH".to_owned());
+    }
+    let module = path.strip_prefix(b":").filter(|_| !login.is_empty())?;
+    let module = String::from_utf8_lossy(module);
+    let host = login.rsplit_once('@').map_or(login, |(_, host)| host);
+    Some(format!(
+        "host::module is for the daemon of rsync, which bankfull does not use: write \
+         bankfull://{host}/{module} for a bankfull daemon, or {login}:./:{module} for a name that \
+         begins with a colon"
+    ))
+}
+
 /// Splits `host:path` at the colon; `None` for a local path.
 fn split_host(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let bracket = bytes
@@ -247,6 +274,33 @@ mod tests {
         }
         assert_eq!(parse("./a://b"), Ok(Location::Local("./a://b".into())));
         assert_eq!(parse("me@host://b"), Ok(ssh(Some("me"), "host", "//b")));
+    }
+
+    #[test]
+    fn module_of_an_rsync_daemon_is_refused() {
+        for (text, daemon, name) in [
+            ("host::module/a", "bankfull://host/module/a", "host:./:module/a"),
+            ("me@host::", "bankfull://host/", "me@host:./:"),
+            ("[::1]::m", "bankfull://[::1]/m", "[::1]:./:m"),
+        ] {
+            let message = parse(text).unwrap_err();
+            let ways = format!("write {daemon} for a bankfull daemon, or {name} for a name that");
+            assert!(message.starts_with(&format!("{text:?}: host::module is for")), "{message}");
+            assert!(message.contains(&ways), "{message}");
+        }
+        assert_eq!(parse("host:./::a"), Ok(ssh(None, "host", "./::a")));
+        assert_eq!(parse("./a::b"), Ok(Location::Local("./a::b".into())));
+        assert_eq!(parse("[me@fe80::1]:x"), Ok(ssh(Some("me"), "fe80::1", "x")));
+    }
+
+    #[test]
+    fn ipv6_address_without_brackets_is_refused() {
+        for text in ["fe80::1:/a", "me@2001:db8::7:a", "::1:a", "::1"] {
+            let message = parse(text).unwrap_err();
+            assert!(message.ends_with("in brackets: write [ADDRESS]:PATH"), "{message}");
+        }
+        assert_eq!(parse("host:1:2"), Ok(ssh(None, "host", "1:2")));
+        assert_eq!(parse("host:a::b"), Ok(ssh(None, "host", "a::b")));
     }
 
     #[test]
