@@ -25,6 +25,7 @@ pub mod host;
 pub mod interface;
 pub mod mapping;
 pub mod memory;
+pub mod ownership;
 pub mod pages;
 pub mod pipe;
 pub mod receive_buffer;
@@ -63,6 +64,7 @@ pub use host::{
 pub use interface::{Interface, interface_of, link_speed};
 pub use mapping::{Mapping, is_mapping_fault};
 pub use memory::{Memory, memory};
+pub use ownership::{MappedIds, group_ids, may_change_owners};
 pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
