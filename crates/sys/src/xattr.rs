@@ -85,6 +85,17 @@ impl<'t> XattrTarget<'t> {
         }
     }
 
+    /// True unless the file system keeps no attributes of a name's kind.
+    #[must_use]
+    pub fn may_keep(&self, name: &OsStr) -> bool {
+        let mut nothing: [u8; 0] = [];
+        let found = match &self.0 {
+            Reached::Open(fd) => rustix::fs::fgetxattr(fd, name, &mut nothing[..]),
+            Reached::Path(path) => rustix::fs::lgetxattr(path, name, &mut nothing[..]),
+        };
+        !found.is_err_and(|e| is_unsupported(&e.into()))
+    }
+
     /// Sets an attribute.
     ///
     /// # Errors
@@ -176,6 +187,10 @@ mod tests {
         entry.remove(name).unwrap();
         entry.remove(name).unwrap();
         assert_eq!(open.get(name).unwrap(), None);
+        // No file system has attributes of such a namespace.
+        for target in [&open, &entry] {
+            assert!(target.may_keep(name) && !target.may_keep(OsStr::new("none.a")));
+        }
     }
 
     #[test]

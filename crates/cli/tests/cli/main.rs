@@ -35,6 +35,7 @@ mod resume;
 mod routes;
 mod rsync;
 mod selection;
+mod snapshots;
 mod standard_input;
 mod standard_output;
 mod usage;

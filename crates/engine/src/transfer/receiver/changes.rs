@@ -3,6 +3,7 @@
 use super::dirs::DestinationDirs;
 use super::incoming::IncomingFile;
 use super::link_groups::FirstName;
+use super::lost_metadata::LostMetadata;
 use super::metadata::Target;
 use crate::base::event::Event;
 use crate::base::sync::lock;
@@ -92,7 +93,10 @@ impl<'a> ChangeLog<'a> {
     }
 
     fn differences(&self, at: Target<'_>, entry: &Entry, stat: &Stat) -> Option<Differences> {
-        self.dirs.metadata.differences(at, entry, stat, self.comparison.modify_window).ok()
+        // What is not kept is counted when it is set.
+        let uncounted = LostMetadata::default();
+        let window = self.comparison.modify_window;
+        self.dirs.metadata.differences(at, entry, stat, window, &uncounted).ok()
     }
 
     /// Returns the differences of a further name of an inode.
@@ -108,10 +112,8 @@ impl<'a> ChangeLog<'a> {
         let found = dir.and_then(|dir| dir.stat(&name).ok().map(|stat| (dir, stat)));
         let found = found.filter(|(_, stat)| kind_of(stat) == first.kind);
         let Some((dir, stat)) = found else { return Some(Differences::NEW) };
-        let metadata = &self.dirs.metadata;
         let entry = Entry { kind, size: first.size, ..entry.clone() };
-        let window = self.comparison.modify_window;
-        let found = metadata.differences(Target::Entry(&dir, &name), &entry, &stat, window).ok()?;
+        let found = self.differences(Target::Entry(&dir, &name), &entry, &stat)?;
         // The entry of a further name has no attributes.
         Some(found.without(Differences::ACL.with(Differences::XATTR, true)))
     }

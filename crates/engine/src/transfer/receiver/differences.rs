@@ -1,8 +1,8 @@
 //! Differences of an announced entry from the one in its place.
 
+use super::existing::existing_of;
 use super::lost_metadata::LostMetadata;
 use super::metadata::{MetadataWriter, Target, mtime_of};
-use super::selection::existing_of;
 use bankfull_proto::acl;
 use bankfull_proto::plan::is_same_time;
 use bankfull_proto::wire::control::{Differences, Entry, EntryKind, MetadataRules};
@@ -13,6 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 impl MetadataWriter {
     /// Returns the differences of an entry from one of its kind; `window` is that of its times.
     ///
+    /// What this receiver cannot set is none, but counted in `lost`.
+    ///
     /// # Errors
     /// Attributes that cannot be read.
     pub(super) fn differences(
@@ -21,30 +23,24 @@ impl MetadataWriter {
         entry: &Entry,
         now: &Stat,
         window: Option<u32>,
+        lost: &LostMetadata,
     ) -> io::Result<Differences> {
-        let (owner, group) = self.wanted_owner(entry, now);
-        let may_set = self.may_set_owners();
-        let owned = Stat {
-            uid: owner.filter(|_| may_set).unwrap_or(now.uid),
-            gid: group.filter(|_| may_set).unwrap_or(now.gid),
-            ..*now
-        };
-        // What is not kept is counted when it is set.
-        let uncounted = LostMetadata::default();
-        let mode = self.wanted_mode(entry, &owned, Some(now.mode), &uncounted);
+        let (owner, group) = self.settable_owner(entry, now, lost);
+        let owned = Stat { uid: owner.unwrap_or(now.uid), gid: group.unwrap_or(now.gid), ..*now };
+        let mode = self.wanted_mode(entry, &owned, Some(now.mode), lost);
         let has_mode = entry.kind != EntryKind::Symlink;
         let is_file = entry.kind == EntryKind::File;
         let found = Differences::default()
             .with(Differences::SIZE, is_file && now.size != entry.size)
             .with(Differences::TIME, self.sets_other_time(entry, now, window))
             .with(Differences::MODE, has_mode && mode != now.mode)
-            .with(Differences::OWNER, owner.is_some() && may_set && self.is_superuser)
-            .with(Differences::GROUP, group.is_some() && may_set)
+            .with(Differences::OWNER, owner.is_some())
+            .with(Differences::GROUP, group.is_some())
             .with(Differences::ATIME, self.sets_other_atime(entry, now));
         if !self.keeps(MetadataRules::XATTRS | MetadataRules::ACLS) {
             return Ok(found);
         }
-        let changed = self.xattr_changes(&target.xattrs()?, entry, &uncounted)?;
+        let changed = self.xattr_changes(&target.xattrs()?, entry, lost)?;
         let (acls, others): (Vec<_>, Vec<_>) =
             changed.iter().partition(|(name, _)| acl::is_acl(name.as_bytes()));
         let found = found.with(Differences::ACL, !acls.is_empty());

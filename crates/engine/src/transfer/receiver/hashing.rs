@@ -12,6 +12,7 @@ use bankfull_proto::hash::FileHash;
 use bankfull_proto::journal::Record;
 use bankfull_proto::wire::control::{Failure, Message, Verdict, Want};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
@@ -105,7 +106,7 @@ impl Hasher<'_, '_> {
 
     fn compare(&mut self, incoming: &IncomingFile) {
         let id = incoming.entry.id;
-        let want = match self.hash_existing(incoming) {
+        let want = match self.hash_compared(incoming) {
             Ok(hash) => Want { hash: Some(hash.0), ..make_want(id, Verdict::IfDiffers) },
             // Removed or unreadable: it is replaced.
             Err(_) => make_want(id, Verdict::Send),
@@ -113,15 +114,38 @@ impl Hasher<'_, '_> {
         self.store.registry.outbox.post(&Message::Wants(vec![want]));
     }
 
+    /// Returns the hash of the existing file, or of an earlier copy.
+    fn hash_compared(&mut self, incoming: &IncomingFile) -> io::Result<FileHash> {
+        let compared = &incoming.compared;
+        let Some(earlier) = &compared.earlier else { return self.hash_existing(incoming) };
+        let existing = match compared.with_existing && !earlier.is_linked {
+            true => self.hash_existing(incoming).ok(),
+            false => None,
+        };
+        let found = earlier.open(&incoming.name).and_then(|file| self.hash(&file));
+        match (found, existing) {
+            (Ok(hash), Some(other)) if hash != other && compared.prefers_existing => Ok(other),
+            (Ok(hash), _) => {
+                compared.choose_earlier();
+                Ok(hash)
+            }
+            (Err(e), existing) => existing.ok_or(e),
+        }
+    }
+
     fn hash_existing(&mut self, incoming: &IncomingFile) -> io::Result<FileHash> {
         let file = self.store.registry.dirs.open(incoming.dir)?.open_file(&incoming.name)?;
+        self.hash(&file)
+    }
+
+    fn hash(&mut self, file: &File) -> io::Result<FileHash> {
         let mut hasher = blake3::Hasher::new();
         let session = &self.store.registry.session;
         let update = |chunk: &[u8]| {
             hasher.update(chunk);
         };
         let is_stopped = || session.is_stopped();
-        match read_chunks(&file, 0..u64::MAX, &mut self.buffer, is_stopped, update)? {
+        match read_chunks(file, 0..u64::MAX, &mut self.buffer, is_stopped, update)? {
             Some(_) => Ok(FileHash(*hasher.finalize().as_bytes())),
             None => Err(io::ErrorKind::Interrupted.into()),
         }

@@ -2,20 +2,17 @@
 
 use super::changes::changed_kind;
 use super::dirs::DestinationDirs;
+use super::earlier_copy::EarlierCopy;
 use super::incoming::IncomingFile;
 use super::link_groups::{FirstName, Group};
 use super::part_file::{create_replacing, refuse_received};
 use super::registry::FileRegistry;
-use super::selection::existing_of;
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::failure;
 use crate::base::event::Outcome;
 use crate::base::part_names::PartNames;
-use bankfull_proto::plan::{Plan, plan_file};
 use bankfull_proto::sources::split_path;
-use bankfull_proto::wire::control::{
-    Cause, ComparisonRules, Entry, Failure, Message, Verdict, Want,
-};
+use bankfull_proto::wire::control::{Cause, Entry, Failure, Message, Verdict, Want};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
 use std::io;
@@ -174,59 +171,55 @@ impl FileRegistry<'_> {
             _ if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Some(_) => {
                 refuse_received(&dir, &name, &self.session)?;
-                self.replace(&dir, &name, entry.parent, &old).map_err(failed)?;
+                self.replace(&dir, &name, Some(entry.parent), &old).map_err(failed)?;
             }
             None => dir.link(&name, &old.0, &old.1).map_err(failed)?,
         }
         Ok(LinkOutcome::Made)
     }
 
-    /// Makes a file a hard link to the same one of an earlier copy; false if there is none.
+    /// Makes a file a hard link to an earlier copy, or would.
+    ///
+    /// `is_unchanged` tells that the file there needs no backup. Returns false if there may be no
+    /// further link to the earlier copy.
     ///
     /// # Errors
     /// The file's directory cannot be opened.
     pub(crate) fn link_earlier(
         &self,
         incoming: &IncomingFile,
-        comparison: &ComparisonRules,
+        copy: &EarlierCopy,
+        is_unchanged: bool,
     ) -> Result<bool, Failure> {
         let (entry, name) = (&incoming.entry, &incoming.name);
-        for basis in &self.dirs.earlier.link_dest {
-            let above = self.dirs.path_beneath(entry.parent);
-            let Ok(old) = basis.open_beneath(above.as_os_str().as_bytes()) else { continue };
-            let Ok(stat) = old.stat(name) else { continue };
-            let is_same = plan_file(entry, Some(&existing_of(&stat)), comparison) == Plan::Skip;
-            if !is_same || !self.dirs.metadata.matches(&old, name, entry).unwrap_or(false) {
-                continue;
+        let dir = self.dirs.parent_of(entry)?.filter(|_| !self.dry_run);
+        let Some(dir) = dir else { return Ok(true) };
+        let old = (Arc::clone(&copy.dir), name.clone());
+        let linked = match dir.link(name, &old.0, name) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                self.replace(&dir, name, (!is_unchanged).then_some(entry.parent), &old)
             }
-            let dir = self.dirs.parent_of(entry)?.filter(|_| !self.dry_run);
-            let Some(dir) = dir else { return Ok(true) };
-            let old = (Arc::new(old), name.clone());
-            let linked = match dir.link(name, &old.0, name) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    self.replace(&dir, name, entry.parent, &old)
-                }
-                linked => linked,
-            };
-            // Too many links, or not permitted: the file is copied.
-            if linked.is_ok() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            linked => linked,
+        };
+        Ok(linked.is_ok())
     }
 
     /// Replaces an entry by a hard link.
-    pub(crate) fn replace(
+    ///
+    /// It is backed up first if the number of its directory is given.
+    fn replace(
         &self,
         dir: &Dir,
         name: &OsStr,
-        parent: u64,
+        parent: Option<u64>,
         old: &OpenedName,
     ) -> io::Result<()> {
         let draft = PartNames::of(name).part;
         create_replacing(dir, &draft, || dir.link(&draft, &old.0, &old.1))?;
-        self.dirs.put(dir, &draft, name, parent)?;
+        match parent {
+            Some(parent) => self.dirs.put(dir, &draft, name, parent)?,
+            None => dir.rename(&draft, name)?,
+        }
         // Renaming a name to another one of the same inode leaves both. (rename(2))
         match dir.unlink(&draft) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),

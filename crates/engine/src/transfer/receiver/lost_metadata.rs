@@ -40,6 +40,13 @@ impl LostMetadata {
         self.0[kind as usize].fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Adds the counts of another one.
+    pub(crate) fn add_all(&self, other: &Self) {
+        for (own, other) in self.0.iter().zip(&other.0) {
+            own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// Describes each kind with its number, as warnings; what had no room as a failure.
     pub(crate) fn describe(&self, permits: &Permits) -> Vec<Failure> {
         let count = |kind: &Lost| self.0[*kind as usize].load(Ordering::Relaxed);

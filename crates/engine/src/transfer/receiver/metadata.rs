@@ -1,6 +1,7 @@
 //! Metadata of entries at the destination.
 
 use super::lost_metadata::{Lost, LostMetadata};
+use super::settable::SettableAccounts;
 use crate::base::accounts::Accounts;
 use crate::base::error::Error;
 use crate::base::sync::lock;
@@ -47,7 +48,8 @@ pub(crate) struct MetadataWriter {
     filters: FilterScope,
     permits: Permits,
     sender_maps_accounts: bool,
-    pub(super) is_superuser: bool,
+    is_superuser: bool,
+    settable: SettableAccounts,
     accounts: Accounts,
     /// Numbers at the receiver, by those of the sender.
     ids: Mutex<HashMap<(AccountKind, u32), u32>>,
@@ -64,6 +66,7 @@ impl MetadataWriter {
             permits: target.permits,
             sender_maps_accounts: target.sender_maps_accounts,
             is_superuser: bankfull_sys::effective_uid() == 0,
+            settable: SettableAccounts::of(target.permits),
             accounts,
             ids,
             lost,
@@ -73,11 +76,6 @@ impl MetadataWriter {
     /// True if a kind of metadata is kept.
     pub(crate) fn keeps(&self, rule: MetadataRules) -> bool {
         self.keep.rules.has(rule)
-    }
-
-    /// True if owners may be set.
-    pub(super) fn may_set_owners(&self) -> bool {
-        self.permits.owner
     }
 
     /// Looks up the accounts that the sender names.
@@ -218,15 +216,6 @@ impl MetadataWriter {
         self.apply_to(Target::Entry(dir, name), entry, now, earlier)
     }
 
-    /// True if an entry has all the metadata that is kept.
-    pub(crate) fn matches(&self, dir: &Dir, name: &OsStr, entry: &Entry) -> io::Result<bool> {
-        let target = Target::Entry(dir, name);
-        let now = target.stat()?;
-        Ok(self.wanted_owner(entry, &now) == (None, None)
-            && self.wanted_mode(entry, &now, Some(now.mode), &self.lost) == now.mode
-            && self.xattr_changes(&target.xattrs()?, entry, &self.lost)?.is_empty())
-    }
-
     /// Sets owner and group if they are kept; true if the entry changed.
     fn set_owner(&self, target: Target<'_>, entry: &Entry, now: &Stat) -> io::Result<bool> {
         let (owner, group) = self.wanted_owner(entry, now);
@@ -248,7 +237,7 @@ impl MetadataWriter {
     }
 
     /// Returns owner and group, those alone that are kept and differ.
-    pub(super) fn wanted_owner(&self, entry: &Entry, now: &Stat) -> (Option<u32>, Option<u32>) {
+    fn wanted_owner(&self, entry: &Entry, now: &Stat) -> (Option<u32>, Option<u32>) {
         let differing = |rule, kind, wanted, now| {
             let wanted = self.keeps(rule).then(|| self.local_id(kind, wanted));
             wanted.filter(|wanted| *wanted != now)
@@ -256,6 +245,29 @@ impl MetadataWriter {
         (
             differing(MetadataRules::OWNER, AccountKind::User, entry.uid, now.uid),
             differing(MetadataRules::GROUP, AccountKind::Group, entry.gid, now.gid),
+        )
+    }
+
+    /// Returns owner and group, those alone that are kept, differ and can be set.
+    ///
+    /// `lost` counts the others that differ.
+    pub(super) fn settable_owner(
+        &self,
+        entry: &Entry,
+        now: &Stat,
+        lost: &LostMetadata,
+    ) -> (Option<u32>, Option<u32>) {
+        let settable = |kind, id: Option<u32>, what| {
+            let is_settable = id.is_none_or(|id| self.settable.has(kind, id));
+            if !is_settable {
+                lost.add(what, 1);
+            }
+            id.filter(|_| is_settable)
+        };
+        let (owner, group) = self.wanted_owner(entry, now);
+        (
+            settable(AccountKind::User, owner, Lost::Owner),
+            settable(AccountKind::Group, group, Lost::Group),
         )
     }
 
@@ -346,10 +358,11 @@ impl MetadataWriter {
         let mut changes = Vec::new();
         for xattr in entry.xattrs() {
             let name = OsStr::from_bytes(&xattr.name).to_owned();
-            if let Some(value) = self.wanted_xattr(xattr, entry, lost)
-                && present.remove(&name).as_ref() != Some(&value)
-            {
-                changes.push((name, Some(value)));
+            let Some(value) = self.wanted_xattr(xattr, entry, lost) else { continue };
+            match present.remove(&name) {
+                Some(now) if now == value => {}
+                None if !attributes.may_keep(&name) => lost.add(lost_kind(&name), 1),
+                _ => changes.push((name, Some(value))),
             }
         }
         changes.extend(present.into_keys().map(|name| (name, None)));
@@ -402,7 +415,7 @@ impl MetadataWriter {
             Some(value) => attributes.set(name, value),
             None => attributes.remove(name),
         };
-        let lost = if acl::is_acl(name.as_bytes()) { Lost::Acl } else { Lost::Xattr };
+        let lost = lost_kind(name);
         match changed {
             Err(e) if is_too_large(&e) => self.lost.add(Lost::LargeXattr, 1),
             Err(e) if is_xattr_unsupported(&e) || is_not_permitted(&e) => self.lost.add(lost, 1),
@@ -483,6 +496,11 @@ impl<'t> Target<'t> {
             Self::Entry(dir, name) => dir.set_atime(name, atime),
         }
     }
+}
+
+/// Returns the kind of an attribute that is not kept.
+fn lost_kind(name: &OsStr) -> Lost {
+    if acl::is_acl(name.as_bytes()) { Lost::Acl } else { Lost::Xattr }
 }
 
 /// True if this user may not do something, or not in this user namespace.

@@ -2,38 +2,24 @@
 //! are.
 
 use super::dirs::DestinationDirs;
+use super::existing::existing_of;
 use super::registry::FileRegistry;
 use super::requested::RequestedNames;
 use super::want_message::make_want;
 use crate::base::error::Error;
 use crate::stats::counters::add;
 use bankfull_proto::filter::FilterScope;
-use bankfull_proto::plan::{self, Existing};
+use bankfull_proto::plan;
 use bankfull_proto::selection::allows_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     ComparisonRules, Entry, EntryKind, Source, Verdict, WalkRules, Want,
 };
-use bankfull_sys::{Dir, FileKind, Stat};
+use bankfull_sys::Dir;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-
-/// Returns what the rules need to know of an existing entry.
-pub(super) fn existing_of(stat: &Stat) -> Existing {
-    Existing {
-        kind: match stat.kind {
-            FileKind::File => Some(EntryKind::File),
-            FileKind::Dir => Some(EntryKind::Dir),
-            FileKind::Symlink => Some(EntryKind::Symlink),
-            FileKind::Other => None,
-        },
-        size: stat.size,
-        mtime_secs: stat.mtime.secs,
-        mtime_nanos: stat.mtime.nanos,
-    }
-}
 
 /// Rules of the request about the entries that a sender announces.
 pub(crate) struct Selection {

@@ -374,27 +374,46 @@ impl<'a> FileStore<'a> {
         let registry = &self.registry;
         let Some(incoming) = registry.remove(id) else { return };
         registry.ledger().finish(id);
-        let refreshed = registry.dirs.open(incoming.dir).and_then(|dir| {
-            remove_part(&dir, &incoming.name, &registry.session);
-            registry.stats.counts.discard(&incoming.stats);
-            if self.dry_run {
-                return Ok(());
-            }
-            let now = dir.stat(&incoming.name)?;
-            self.placer.refresh_metadata(&dir, &incoming.name, &incoming.entry, now)
-        });
-        registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
-        match refreshed {
+        registry.stats.counts.discard(&incoming.stats);
+        let is_linked = incoming.compared.chosen().is_some();
+        match if self.dry_run { Ok(()) } else { self.keep_unchanged(&incoming) } {
             Ok(()) => {
-                registry.changes.report_file(&incoming, ChangeAction::Update);
+                // A link to an earlier copy is no change, as in rsync.
+                if !is_linked {
+                    registry.changes.report_file(&incoming, ChangeAction::Update);
+                }
                 registry.stats.file_skipped(|| registry.path(&incoming), incoming.entry.size);
+                registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             }
-            Err(e) => {
-                let failure = registry.write_failure(&incoming, &e);
+            Err(failure) => {
                 registry.report_problem(registry.path(&incoming), failure);
+                registry.link_failed(&incoming.entry);
             }
         }
         self.completion.on_completed(1);
+    }
+
+    /// Sets the metadata of an equal file, or links it to an earlier copy.
+    fn keep_unchanged(&self, incoming: &IncomingFile) -> Result<(), Failure> {
+        let registry = &self.registry;
+        let failed = |e: io::Error| registry.write_failure(incoming, &e);
+        let dir = registry.dirs.open(incoming.dir).map_err(failed)?;
+        remove_part(&dir, &incoming.name, &registry.session);
+        let Some(copy) = incoming.compared.chosen() else {
+            let now = dir.stat(&incoming.name).map_err(failed)?;
+            let (name, entry) = (&incoming.name, &incoming.entry);
+            return self.placer.refresh_metadata(&dir, name, entry, now).map_err(failed);
+        };
+        registry.dirs.metadata.lost.add_all(&copy.lost);
+        if copy.is_linked || registry.link_earlier(incoming, copy, false)? {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot make {} a hard link to its earlier copy, which has too many or may have no \
+             further ones: copy it without --checksum",
+            registry.path(incoming).display()
+        );
+        Err(Failure::new(Cause::Io, text))
     }
 
     /// Records a file that a dry run found to differ.

@@ -5,10 +5,11 @@ use super::hashing::{HashJob, HashQueue};
 use super::incoming::IncomingFile;
 use super::merge::MergeQueue;
 use super::open_parts::{EarlierBlock, PartFiles};
-use super::part_file::{LOCK_POLL_INTERVAL, LockWait, refuse_received, remove_part};
+use super::part_file::{LOCK_POLL_INTERVAL, LockWait, refuse_received};
 use super::place::Placer;
+use super::planner::Planner;
 use super::registry::FileRegistry;
-use super::selection::{Selection, existing_of};
+use super::selection::Selection;
 use super::source_names::SourceNames;
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::Error;
@@ -21,17 +22,16 @@ use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::limits::{
     MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS, MAX_XATTRS_BYTES, XATTR_BYTES_PER_ENTRY,
 };
-use bankfull_proto::plan::{self, Existing, Plan};
+use bankfull_proto::plan::Plan;
 use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     ChangeAction, DeleteRules, Entry, EntryKind, Failure, FileRuns, LeftOut, Message, Totals,
     Verdict, Want,
 };
-use bankfull_sys::{Dir, FileKind};
+use bankfull_sys::Dir;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -72,12 +72,6 @@ struct HeldFile {
 struct Answers {
     wants: Vec<Want>,
     jobs: Vec<HashJob>,
-}
-
-/// Returns an entry with the time of an existing file.
-fn with_time_of(entry: &Entry, existing: &Existing) -> Entry {
-    let Existing { mtime_secs, mtime_nanos, .. } = *existing;
-    Entry { mtime_secs, mtime_nanos, ..entry.clone() }
 }
 
 fn count_final(wants: &[Want]) -> usize {
@@ -366,7 +360,9 @@ impl WantDecider<'_> {
         let name = registry.dirs.local_name(&entry);
         let mut incoming = IncomingFile::new(entry, name);
         incoming.differences = registry.changes.compare(&incoming.entry);
-        match self.plan_file(&incoming) {
+        let comparison = &self.selection.comparison;
+        let planner = Planner { registry, placer: &self.placer, comparison };
+        match planner.plan(&mut incoming) {
             Ok(plan) => self.enter(incoming, plan, answers),
             Err(failure) => {
                 registry.stats.file_failed(registry.path(&incoming), &failure);
@@ -376,68 +372,15 @@ impl WantDecider<'_> {
         }
     }
 
-    /// True if a time within the window is not set again.
-    fn keeps_time(&self, entry: &Entry, existing: &Existing) -> bool {
-        self.selection.comparison.modify_window.is_some()
-            && plan::is_same_time(entry, existing, self.selection.comparison.modify_window)
-    }
-
-    fn plan_file(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
-        let plan = self.plan_by_existing(incoming)?;
-        let is_linked = plan == Plan::Receive
-            && self.registry.link_earlier(incoming, &self.selection.comparison)?;
-        Ok(if is_linked { Plan::Skip } else { plan })
-    }
-
-    fn plan_by_existing(&self, incoming: &IncomingFile) -> Result<Plan, Failure> {
-        let entry = &incoming.entry;
-        let Some(dir) = self.registry.dirs.parent_of(entry)? else { return Ok(Plan::Receive) };
-        if self.registry.dirs.is_parent_created(entry) {
-            return Ok(Plan::Receive);
-        }
-        let stat = match dir.stat(&incoming.name) {
-            Ok(stat) => Some(stat),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(self.registry.write_failure(incoming, &e)),
-        };
-        let existing = stat.as_ref().map(existing_of);
-        let mut plan = plan::plan_file(entry, existing.as_ref(), &self.selection.comparison);
-        if plan == Plan::Receive
-            && let Some(stat) =
-                stat.as_ref().filter(|_| !self.selection.comparison.by_content && !self.dry_run)
-            && (stat.kind, stat.size) == (FileKind::File, entry.size)
-            && self.placer.kept_times.is_same(&dir, &incoming.name, entry, stat)
-        {
-            plan = Plan::Skip;
-        }
-        // A small file would land at once, and the other session fail only at its end.
-        let is_new = matches!(plan, Plan::Receive | Plan::Compare) && entry.block_bytes == 0;
-        if is_new {
-            refuse_received(&dir, &incoming.name, &self.registry.session)?;
-        }
-        if plan == Plan::Skip && !self.dry_run {
-            if entry.block_bytes != 0 {
-                remove_part(&dir, &incoming.name, &self.registry.session);
-            }
-            let existing = existing.filter(|found| self.keeps_time(entry, found));
-            let kept = existing.map(|found| with_time_of(entry, &found));
-            let kept = kept.as_ref().unwrap_or(entry);
-            let refresh = |now| self.placer.refresh_metadata(&dir, &incoming.name, kept, now);
-            let refreshed = stat.map_or(Ok(()), refresh);
-            refreshed.map_err(|e| self.registry.write_failure(incoming, &e))?;
-        }
-        match plan {
-            Plan::Refuse(failure) => Err(failure),
-            plan => Ok(plan),
-        }
-    }
-
     /// Enters a planned file in the ledger, and answers it.
     fn enter(&self, incoming: IncomingFile, plan: Plan, answers: &mut Answers) {
         let registry = &self.registry;
         let id = incoming.entry.id;
         if plan == Plan::Skip {
-            registry.changes.report_file(&incoming, ChangeAction::Update);
+            // A link to an earlier copy is no change, as in rsync.
+            if !incoming.is_linked {
+                registry.changes.report_file(&incoming, ChangeAction::Update);
+            }
             registry.stats.file_skipped(|| registry.path(&incoming), incoming.entry.known_size());
             registry.link_placed(&incoming.entry, incoming.dir, &incoming.name);
             return answers.wants.push(make_want(id, Verdict::Skip));
