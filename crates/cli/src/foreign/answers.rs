@@ -108,7 +108,8 @@ pub(super) const ANSWERS: &[(&[&str], &str)] = &[
     (&["--compare-dest", "--copy-dest"], "use --link-dest DIR, which links unchanged files"),
     (
         &["--force"],
-        "a directory in the place of a file stays, and the file fails: remove the directory first",
+        "a directory in the place of a file is replaced with --delete alone: add it, or remove the \
+         directory first",
     ),
     (&["-I", "--ignore-times"], "use --checksum, which compares the content"),
     // Metadata.

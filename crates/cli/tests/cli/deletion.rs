@@ -170,15 +170,16 @@ fn nothing_is_deleted_beyond_the_limit() {
 fn nothing_is_deleted_after_a_failure() {
     let here = Scratch::new();
     let (source, copy) = two_trees(&here);
-    // A directory is in the way of a file.
-    fs::create_dir(copy.join("new")).unwrap();
+    // A directory is in the way of a file, and a rule protects what is in it.
+    write_file(&copy.join("new/keep"), b"x");
     let mut command = cp();
-    let refused = run(command.arg("--delete").arg(contents(&source)).arg(&copy)).expect(23);
+    command.args(["--delete", "--filter=P keep"]);
+    let refused = run(command.arg(contents(&source)).arg(&copy)).expect(23);
     refused.fails(&["nothing is deleted at the destination, as entries failed", "--ignore-errors"]);
     assert!(copy.join("old/f").exists());
     let mut command = cp();
-    command.args(["--delete", "--ignore-errors"]).arg(contents(&source)).arg(&copy);
-    run(&mut command).expect(23);
+    command.args(["--delete", "--ignore-errors", "--filter=P keep"]);
+    run(command.arg(contents(&source)).arg(&copy)).expect(23);
     assert!(!copy.join("old").exists() && copy.join("new").is_dir());
 }
 
@@ -344,4 +345,95 @@ fn directory_without_write_permission_is_deleted_by_its_owner() {
     command.args(["cp", "--delete"]).arg(here.join("own/s/")).arg(here.join("own/d"));
     run(&mut command).expect(0);
     assert!(!here.join("own/d/x").exists());
+}
+
+/// Makes an entry of a kind in a directory.
+fn make(kind: &str, path: &Path) {
+    match kind {
+        "file" => write_file(path, b"small"),
+        "large" => write_file(path, vec![7; 600_000]),
+        "dir" => write_file(&path.join("sub/f"), b"x"),
+        "empty" => fs::create_dir_all(path).unwrap(),
+        "link" => symlink("elsewhere", path).unwrap(),
+        _ => assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+    }
+}
+
+/// Returns paths with their kinds and content.
+fn described(dir: &Path) -> Vec<String> {
+    let describe = |path: PathBuf| {
+        let full = dir.join(&path);
+        let kind = full.symlink_metadata().unwrap().file_type();
+        let content = if kind.is_file() { fs::read(&full).unwrap().len() } else { 0 };
+        format!("{} {kind:?} {content}", path.display())
+    };
+    snapshot(dir).into_iter().map(|(path, ..)| describe(path)).collect()
+}
+
+#[test]
+fn entries_of_other_kinds_are_replaced_as_by_rsync() {
+    const KINDS: [&str; 6] = ["file", "large", "dir", "empty", "link", "fifo"];
+    if !has_rsync() {
+        return println!("skipped: needs rsync");
+    }
+    for flags in [&[][..], &["-n"]] {
+        let here = Scratch::new();
+        let daemon = Daemon::start(here.path(), &[]);
+        for (from, to) in KINDS.iter().flat_map(|from| KINDS.map(|to| (from, to))) {
+            let name = format!("{from}-{to}");
+            make(from, &here.join("s").join(&name));
+            for copy in ["theirs", "local", "pushed"] {
+                make(to, &here.join(copy).join(&name));
+            }
+        }
+        // Two names of one inode, one of them in the place of a directory.
+        write_file(&here.join("s/linked"), b"two names");
+        fs::hard_link(here.join("s/linked"), here.join("s/name")).unwrap();
+        for copy in ["theirs", "local", "pushed"] {
+            make("dir", &here.join(copy).join("name"));
+        }
+        let from = format!("{}/", here.join("s").display());
+        let mut rsync = Command::new("timeout");
+        rsync
+            .args(["60", "rsync", "-rlptDH", "--delete"])
+            .args(flags)
+            .arg(&from)
+            .arg(here.join("theirs"));
+        let theirs = rsync.stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+        let shared = ["--specials", "-H", "--delete"];
+        let local = run(cp().args(shared).args(flags).arg(&from).arg(here.join("local")));
+        let mut command = daemon.cp();
+        command.args(shared).args(flags).arg(&from).arg(daemon.url("pushed"));
+        let pushed = run(&mut command);
+        for (copy, done) in [("local", local), ("pushed", pushed)] {
+            assert_eq!(done.code, theirs.code(), "{flags:?} {copy}: {}", done.out);
+            let (found, expected) = (described(&here.join(copy)), described(&here.join("theirs")));
+            assert_eq!(found, expected, "{flags:?} {copy}");
+        }
+    }
+}
+
+#[test]
+fn protected_directory_is_not_replaced() {
+    for (flags, kept) in [
+        (&["--filter=P f"][..], "f"),
+        (&["--filter=P sub/"], "f"),
+        (&["--max-delete=9"], "f"),
+        // Its backups are beside the originals; rsync waits for ever.
+        (&["-b"], "f~"),
+        (&[], ""),
+    ] {
+        let here = Scratch::new();
+        make("file", &here.join("s/name"));
+        make("dir", &here.join("copy/name"));
+        let from = format!("{}/", here.join("s").display());
+        let mut command = cp();
+        let done = run(command.args(["--delete"]).args(flags).arg(from).arg(here.join("copy")));
+        let stays = here.join("copy/name/sub").join(kept).exists();
+        assert_eq!(
+            (done.code, stays),
+            (Some(if kept.is_empty() { 0 } else { 23 }), !kept.is_empty())
+        );
+        assert_eq!(here.join("copy/name").is_file(), kept.is_empty(), "{flags:?}");
+    }
 }

@@ -98,4 +98,4 @@ pub(crate) fn follow(
 }
 
 /// ELOOP. (errno(3), Linux)
-const LOOP: i32 = 40;
+pub(crate) const LOOP: i32 = 40;

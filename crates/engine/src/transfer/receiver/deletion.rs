@@ -3,7 +3,7 @@
 use super::folded_names::ignores_case;
 use super::registry::FileRegistry;
 use super::source_names::SourceNames;
-use crate::base::error::failure;
+use crate::base::error::{Error, failure};
 use crate::base::event::Outcome;
 use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::part_names::is_part_name;
@@ -17,7 +17,7 @@ use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Entries that are read from a directory at a time. (chosen: as the walk lists)
 const LISTED_ENTRIES: usize = 16 << 10;
@@ -54,6 +54,55 @@ impl<'d, 'a> Deletion<'d, 'a> {
     ) -> Self {
         let (batch, counted) = Default::default();
         Self { registry, rules, names, dry_run, batch, limit: rules.max, counted }
+    }
+
+    /// Removes a directory from the place of an entry of another kind; false if it stays.
+    ///
+    /// `parent` is the number of the directory that it is in. The rules are those above all
+    /// sources, with whether the destination itself is that of one.
+    pub(super) fn make_room(
+        mut self,
+        filters: (&FilterScope, bool),
+        parent: u64,
+        name: &OsStr,
+    ) -> bool {
+        let above = self.registry.dirs.path_beneath(parent);
+        let entered = self.registry.dirs.open(parent).and_then(|dir| {
+            let filters = self.filters_in(filters, &above).map_err(io::Error::other)?;
+            Ok((dir, filters))
+        });
+        let (dir, filters) = match entered {
+            Ok(entered) => entered,
+            Err(e) => {
+                self.report(above.join(name), &e);
+                return false;
+            }
+        };
+        let depth = above.components().count();
+        let at = Cleaned { dir: &dir, path: above, filters: &filters, depth, is_deleted: false };
+        let is_removed = self.remove(&at, name, true);
+        self.post();
+        is_removed
+    }
+
+    /// Returns the rules in a directory of the destination.
+    fn filters_in(
+        &self,
+        (filters, is_contents): (&FilterScope, bool),
+        path: &Path,
+    ) -> Result<DirFilters, Error> {
+        let base = self.registry.dirs.open(0).map_err(|e| Error::local("", &e))?;
+        let mut entered = DirFilters::new(filters.clone(), &WalkRules::default());
+        let mut dir = base.try_clone().map_err(|e| Error::local("", &e))?;
+        if is_contents {
+            entered = entered.enter(OsStr::new(""), &dir)?;
+        }
+        for part in path.components() {
+            let name = part.as_os_str();
+            dir = dir.open_child_dir(name).map_err(|e| Error::local("", &e))?;
+            entered = entered.enter(name, &dir)?;
+        }
+        Ok(entered)
     }
 
     /// Deletes what the source does not have, unless something speaks against it.
@@ -271,7 +320,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
     }
 
     /// Removes what is in a directory; false if something stays.
-    fn empty(&mut self, at: &Cleaned<'_>, name: &OsStr, path: &std::path::Path) -> bool {
+    fn empty(&mut self, at: &Cleaned<'_>, name: &OsStr, path: &Path) -> bool {
         let opened = match at.dir.open_child_dir(name) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !self.dry_run => {
                 let _ = at.dir.add_mode(name, OWNER_ACCESS);
@@ -345,13 +394,13 @@ impl<'d, 'a> Deletion<'d, 'a> {
         is_beyond || self.registry.session.is_stopped()
     }
 
-    fn shown(&self, path: &std::path::Path) -> PathBuf {
+    fn shown(&self, path: &Path) -> PathBuf {
         let base = self.registry.dirs.path(0);
         if path.as_os_str().is_empty() { base } else { base.join(path) }
     }
 
     /// Records a deleted entry, and tells the sender of many at a time.
-    fn record(&mut self, path: &std::path::Path, is_dir: bool) {
+    fn record(&mut self, path: &Path, is_dir: bool) {
         self.registry.changes.report_deleted(path, is_dir);
         let outcome = if self.dry_run { Outcome::WouldDelete } else { Outcome::Deleted };
         let shown = self.shown(path);

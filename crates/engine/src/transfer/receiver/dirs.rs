@@ -8,6 +8,7 @@ use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::sync::lock;
 use crate::file_io::dir_table::DirTable;
 use crate::file_io::earlier::Earlier;
+use crate::file_io::links::LOOP;
 use crate::file_io::roots::ReceiveTarget;
 use crate::model::merge_conflicts::SetMetadata;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
@@ -30,6 +31,8 @@ pub(crate) struct DestinationDirs {
     /// New name of a single copied file.
     rename: Option<OsString>,
     dry_run: bool,
+    /// True if an entry of another kind is replaced: the copy deletes.
+    replaces: bool,
     /// True if the destination itself keeps its mode and time: names beneath it are copied.
     keeps_base: bool,
     /// Device and inode of a daemon's root, which keeps its mode and time.
@@ -73,6 +76,7 @@ impl DestinationDirs {
             base: target.base.clone(),
             rename: target.rename.clone(),
             dry_run: target.dry_run,
+            replaces: target.asked.delete.is_some(),
             keeps_base: target.asked.walk.has_names(),
             served_root: target.served_root,
             metadata: Arc::new(MetadataWriter::new(&target.metadata)),
@@ -175,7 +179,7 @@ impl DestinationDirs {
         }
         match self.open(entry.parent) {
             Ok(dir) => Ok(Some(dir)),
-            Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if self.dry_run && is_planned(&e) => Ok(None),
             Err(e) => {
                 let path = self.path(entry.parent);
                 Err(failure(format!("cannot open the directory {}", path.display()), &e))
@@ -267,11 +271,12 @@ impl DestinationDirs {
             |e: io::Error| failure(format!("cannot create the directory {}", shown.display()), &e);
         let dir = match self.open(parent) {
             Ok(dir) => dir,
-            Err(e) if self.dry_run && e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(e) if self.dry_run && is_planned(&e) => return Ok(true),
             Err(e) => return Err(failed(e)),
         };
         if self.dry_run {
             return match dir.stat(name) {
+                Ok(stat) if stat.kind != FileKind::Dir && self.replaces => Ok(true),
                 Ok(stat) => dir_or_in_the_way(stat.kind, &shown).map(|()| false),
                 Err(_) => Ok(true),
             };
@@ -280,9 +285,29 @@ impl DestinationDirs {
             return Ok(true);
         }
         let stat = dir.stat(name).map_err(failed)?;
+        if stat.kind != FileKind::Dir && self.replaces {
+            self.remove_for_dir(&dir, name, parent).map_err(failed)?;
+            return create(&dir, name).map_err(failed);
+        }
         dir_or_in_the_way(stat.kind, &shown)?;
         self.ensure_owner_access(&dir, name, &stat);
         Ok(false)
+    }
+
+    /// Removes what is no directory from the place of one, after a backup.
+    fn remove_for_dir(&self, dir: &Dir, name: &OsStr, parent: u64) -> io::Result<()> {
+        if let Some(backup) = &self.earlier.backup {
+            backup.keep(dir, name, &self.path_beneath(parent))?;
+        }
+        match dir.unlink(name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if a copy that deletes replaces an entry of another kind.
+    pub(super) fn replaces(&self) -> bool {
+        self.replaces
     }
 
     /// Returns the number of directories that are not completed, with their weights.
@@ -388,6 +413,12 @@ impl DestinationDirs {
     pub(crate) fn sync_filesystem(&self) -> io::Result<()> {
         self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem())
     }
+}
+
+/// True for the error of a directory that a dry run would create, or put in place of a file.
+fn is_planned(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(LOOP)
 }
 
 /// Creates a directory; returns false if it exists.

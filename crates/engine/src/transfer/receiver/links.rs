@@ -161,6 +161,16 @@ impl FileRegistry<'_> {
         };
         match existing {
             Some(stat) if (stat.dev, stat.ino) == inode => return Ok(LinkOutcome::Unchanged),
+            Some(stat) if stat.kind == FileKind::Dir && self.replaces_dirs() => {
+                if self.dry_run {
+                    return Ok(LinkOutcome::WouldMake);
+                }
+                if self.make_room(entry.parent, &name) {
+                    dir.link(&name, &old.0, &old.1).map_err(failed)?;
+                    return Ok(LinkOutcome::Made);
+                }
+                return Err(failed(io::ErrorKind::DirectoryNotEmpty.into()));
+            }
             Some(stat) if stat.kind == FileKind::Dir => {
                 let text = format!(
                     "a directory is in the way of the hard link {}: remove or rename it",

@@ -57,7 +57,7 @@ use hashing::{HashJob, HashQueue};
 use merge::MergeQueue;
 use open_parts::PartFiles;
 use place::Placer;
-use registry::FileRegistry;
+use registry::{FileRegistry, RoomRules};
 use requested::RequestedNames;
 use selection::Selection;
 use source_names::SourceNames;
@@ -101,7 +101,8 @@ impl<'a> Receiver<'a> {
         let placer = Arc::new(placer);
         let changes = ChangeLog::new(outbox.clone(), stats, Arc::clone(&dirs), &target);
         let ends = (Arc::clone(&completion), changes, dry_run);
-        let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs, ends));
+        let room = RoomRules::new(&target.asked, &target.sources);
+        let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs, ends, room));
         let parts = Arc::new(PartFiles::new(Arc::clone(&registry), target.resume_policy));
         let (hashing, queue) = HashQueue::new();
         let wants = WantDecider {

@@ -7,7 +7,10 @@ use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::stats::counters::add;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Entry, EntryKind, MetadataRules, Verdict, Want};
+use bankfull_proto::wire::control::{
+    Cause, Entry, EntryKind, Failure, MetadataRules, Verdict, Want,
+};
+use std::ffi::OsStr;
 
 impl WantDecider<'_> {
     /// Checks that the request asked for entries of this kind.
@@ -39,6 +42,23 @@ impl WantDecider<'_> {
         }
     }
 
+    /// Creates an entry, again if a directory was in the way and could be removed.
+    fn in_room<T>(
+        &self,
+        (parent, name): (u64, &OsStr),
+        create: impl Fn() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match create() {
+            Err(failure)
+                if failure.cause() == Cause::IsADirectory
+                    && self.registry.make_room(parent, name) =>
+            {
+                create()
+            }
+            done => done,
+        }
+    }
+
     /// Creates a symlink.
     pub(super) fn on_symlink(&self, entry: &Entry, wants: &mut Vec<Want>, made: &mut Vec<u64>) {
         let registry = &self.registry;
@@ -48,7 +68,9 @@ impl WantDecider<'_> {
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
             Some(dir) => {
                 self.refuse_received(&dir, &name, entry)?;
-                self.placer.create_symlink(&dir, &name, entry)
+                self.in_room((entry.parent, &name), || {
+                    self.placer.create_symlink(&dir, &name, entry)
+                })
             }
             None => Ok(true),
         });
@@ -95,7 +117,9 @@ impl WantDecider<'_> {
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
             Some(dir) => {
                 self.refuse_received(&dir, &name, entry)?;
-                self.placer.create_special(&dir, &name, entry)
+                self.in_room((entry.parent, &name), || {
+                    self.placer.create_special(&dir, &name, entry)
+                })
             }
             None => Ok(Some(true)),
         });

@@ -128,7 +128,10 @@ impl Placer {
         let failed =
             |e: io::Error| failure(format!("cannot create the link {}", shown().display()), &e);
         match dir.stat(name) {
-            Ok(stat) if matches!(stat.kind, FileKind::Dir | FileKind::Other) => {
+            Ok(stat)
+                if matches!(stat.kind, FileKind::Dir | FileKind::Other)
+                    && !self.dirs.replaces() =>
+            {
                 let (what, cause) = match stat.kind {
                     FileKind::Dir => ("a directory", Cause::IsADirectory),
                     _ => ("a device, FIFO or socket", Cause::Usage),
@@ -178,7 +181,7 @@ impl Placer {
             failure(format!("cannot create the special file {}", shown().display()), &e)
         };
         match dir.stat(name) {
-            Ok(stat) if stat.kind == FileKind::Dir => {
+            Ok(stat) if stat.kind == FileKind::Dir && !self.dirs.replaces() => {
                 let text = format!(
                     "a directory is in the way of the special file {}: remove or rename it",
                     shown().display()

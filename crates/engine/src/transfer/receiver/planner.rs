@@ -82,7 +82,13 @@ impl Planner<'_, '_> {
         if let Some(dir) = at.dir.as_ref().filter(|_| is_new && is_looked_at) {
             refuse_received(dir, &incoming.name, &self.registry.session)?;
         }
+        let is_dir = at.existing.as_ref().is_some_and(|stat| stat.kind == FileKind::Dir);
+        let is_replaced = match is_dir {
+            true => self.registry.replaces_dirs(),
+            false => self.registry.dirs.replaces(),
+        };
         match plan {
+            Plan::Refuse(_) if is_replaced => Ok(Plan::Receive),
             Plan::Refuse(failure) => Err(failure),
             plan => Ok(plan),
         }

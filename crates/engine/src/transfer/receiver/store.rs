@@ -171,7 +171,9 @@ impl<'a> FileStore<'a> {
             let received = refuse_received(&dir, &incoming.name, &self.registry.session);
             received.map_err(|failure| io::Error::other(failure.text))?;
         }
-        self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
+        self.registry.put_in_room((incoming.dir, &incoming.name), || {
+            self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
+        })
     }
 
     /// Writes a small file to the output. Its failure ends the session.
@@ -332,9 +334,10 @@ impl<'a> FileStore<'a> {
             .dirs
             .open(incoming.dir)
             .and_then(|dir| {
-                self.placer
-                    .commit(&dir, &names, &incoming.name, &incoming.entry, &part.file)
-                    .inspect_err(|_| part.invalidate_journal(&dir, &names))
+                let (name, entry) = (&incoming.name, &incoming.entry);
+                let commit = || self.placer.commit(&dir, &names, name, entry, &part.file);
+                let committed = self.registry.put_in_room((incoming.dir, name), commit);
+                committed.inspect_err(|_| part.invalidate_journal(&dir, &names))
             })
             .map(|()| true)
             .map_err(|e| self.registry.write_failure(incoming, &e))
