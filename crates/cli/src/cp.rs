@@ -10,8 +10,8 @@ use crate::report::{self, Recorder};
 use crate::standard_streams::{STANDARD_STREAM, standard_input, standard_output};
 use crate::{file_list, log, shellsplit, signals, token};
 use bankfull::{
-    Cancel, DaemonOptions, Error, ErrorKind, EventSink, Filters, Location, SshOptions, Summary,
-    Transfer,
+    Cancel, DaemonOptions, Error, ErrorKind, EventSink, FileList, Filters, Location, SshOptions,
+    Summary, Transfer,
 };
 
 /// Copies the files that the flags name.
@@ -126,6 +126,22 @@ fn with_rate_limits(flags: &CpFlags, transfer: Transfer) -> Transfer {
     }
 }
 
+/// Sets the list of names: one that was read already, or that of standard input.
+fn with_list(
+    flags: &CpFlags,
+    transfer: Transfer,
+    list: Option<FileList>,
+) -> Result<Transfer, Error> {
+    let list = match list {
+        None => file_list::read(&flags.selection)?,
+        read => read,
+    };
+    Ok(match list {
+        Some(list) => transfer.files_from(list),
+        None => transfer,
+    })
+}
+
 /// Builds the transfer that the flags describe, with a warning for the user.
 fn transfer(
     flags: &CpFlags,
@@ -134,6 +150,8 @@ fn transfer(
     let sources =
         flags.operands.sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
     let destination = Location::parse(&flags.operands.destination)?;
+    // A list on another host is no reason to miss an operand there, as a flag for it would be.
+    let list = file_list::read_file(&flags.selection)?;
     refuse_unused_flags(flags, sources.iter().chain([&destination]))?;
     for output in [("--report", &flags.report), ("--log-file", &flags.show.log.log_file)] {
         let output = (output.0, output.1.as_deref());
@@ -189,10 +207,7 @@ fn transfer(
         .tune(flags.tune.into())
         .ssh(ssh)
         .daemon(daemon);
-    let transfer = match file_list::read(&flags.selection)? {
-        Some(list) => transfer.files_from(list),
-        None => transfer,
-    };
+    let transfer = with_list(flags, transfer, list)?;
     Ok((transfer, warning))
 }
 

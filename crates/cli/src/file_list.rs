@@ -2,9 +2,10 @@
 
 use crate::flags::SelectionFlags;
 use crate::output::printable;
-use bankfull::{Error, ErrorKind, FileList, FilterRule};
+use bankfull::{Error, ErrorKind, FileList, FilterRule, Location};
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// Maximum size of a list of names in bytes. (chosen: some ten million names)
 const MAX_LIST_BYTES: u64 = 1 << 30;
@@ -32,6 +33,34 @@ pub(crate) fn refuse_conflicts(
     Ok(())
 }
 
+/// Describes a list that cannot be read, as it may be on another host.
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    let shown = printable(path);
+    let is_remote = || {
+        let is_elsewhere = !matches!(Location::parse(path.as_os_str()), Ok(Location::Local(_)));
+        // rsync reads `:path` on the host of the source.
+        is_elsewhere && path.as_os_str().as_encoded_bytes().contains(&b':')
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound if is_remote() => format!(
+            "cannot read the list {shown}: lists are read on this host: copy it here first, and \
+             name the copy"
+        ),
+        _ => Error::local(format!("cannot read the list {shown}"), error).to_string(),
+    }
+}
+
+/// Reads the list of names, if there is one that is no standard input.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a list that cannot be read, or has bad names.
+pub(crate) fn read_file(flags: &SelectionFlags) -> Result<Option<FileList>, Error> {
+    match flags.files_from.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        true => Ok(None),
+        false => read(flags),
+    }
+}
+
 /// Reads the list of names, if there is one.
 pub(crate) fn read(flags: &SelectionFlags) -> Result<Option<FileList>, Error> {
     let Some(path) = &flags.files_from else { return Ok(None) };
@@ -44,7 +73,7 @@ pub(crate) fn read(flags: &SelectionFlags) -> Result<Option<FileList>, Error> {
         false => File::open(path).and_then(|mut file| read(&mut file)),
     };
     let usage = |text| Error::new(ErrorKind::Usage, text);
-    done.map_err(|e| usage(format!("cannot read the list {shown}: {e}")))?;
+    done.map_err(|e| usage(unreadable(path, &e)))?;
     if content.len() as u64 > MAX_LIST_BYTES {
         return Err(usage(format!("the list {shown} exceeds 1 GiB: split it")));
     }

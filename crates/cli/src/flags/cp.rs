@@ -45,7 +45,8 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// several sources, DST is a directory.
 /// Directories are copied with their contents; modes, times and symlinks are kept. Files that the
 /// destination already has are skipped, and every block is verified. An interrupted copy continues
-/// when the same command is run again.
+/// when the same command is run again. `--no-NAME` switches off what an earlier `--NAME` or the
+/// configuration file switches on.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,

@@ -1,5 +1,6 @@
 //! Flags for deleting at the destination.
 
+use super::values::count;
 use bankfull::Delete;
 use clap::Args;
 
@@ -21,7 +22,7 @@ pub(crate) struct DeleteFlags {
     /// Delete nothing if it would be more entries than this
     ///
     /// The exit code is then 25. Default: no limit.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     max_delete: Option<u64>,
 
     /// Delete although entries failed

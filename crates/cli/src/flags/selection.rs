@@ -1,6 +1,6 @@
 //! Flags about what is copied, with rsync's meaning.
 
-use super::values::file_size;
+use super::values::{count, file_size, time_window};
 use super::when::when;
 use bankfull::{Bytes, Comparison, Selection};
 use clap::{ArgAction, Args};
@@ -67,7 +67,7 @@ pub(crate) struct SelectionFlags {
     /// Leave out what is deeper than N directories beneath a source
     ///
     /// 0: a source directory is created empty. Default: no limit.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     max_depth: Option<u32>,
 
     /// Leave out what files of this name in the tree ignore, such as .gitignore
@@ -165,7 +165,7 @@ pub(crate) struct ComparisonFlags {
     ///
     /// Nanoseconds do not count then. Default: times must be equal, but for what the file system of
     /// the destination rounds.
-    #[arg(long, short_alias = '@', value_name = "SECONDS")]
+    #[arg(long, short_alias = '@', value_name = "SECONDS", value_parser = time_window)]
     modify_window: Option<u32>,
 }
 

@@ -317,6 +317,21 @@ pub(super) fn failures(text: &str) -> Result<u32, String> {
     number(text, 0..=u32::MAX)
 }
 
+/// Parses a number of entries, or of directories.
+pub(super) fn count<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "write a whole number, 0 or more".to_owned())
+}
+
+/// Parses a difference between times in seconds.
+pub(super) fn time_window(text: &str) -> Result<u32, String> {
+    match text.parse::<i64>() {
+        Ok(..=-1) => {
+            Err("times are compared to the nanosecond without it: leave it out".to_owned())
+        }
+        _ => count(text),
+    }
+}
+
 /// Parses the size of a round, such as `4MiB`.
 pub(super) fn round_size(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
@@ -466,6 +481,12 @@ mod tests {
             let wanted = "write a number from 1 to 64, or auto";
             assert_eq!(stream_count(bad).unwrap_err(), wanted, "{bad}");
         }
+        for bad in ["-1", "many", "1.5", "", "99999999999999999999"] {
+            assert_eq!(count::<u64>(bad).unwrap_err(), "write a whole number, 0 or more", "{bad}");
+        }
+        assert_eq!((count::<u64>("0"), time_window("2")), (Ok(0), Ok(2)));
+        assert!(time_window("-1").unwrap_err().contains("to the nanosecond without it"));
+        assert!(time_window("99999999999").unwrap_err().contains("a whole number"));
         assert_eq!(port("abc").unwrap_err(), "write a number from 1 to 65535");
         assert_eq!(connections("1").unwrap_err(), "write a number from 2 to 65535");
     }

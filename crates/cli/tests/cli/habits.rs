@@ -74,6 +74,53 @@ fn letters_of_what_is_kept_anyway_are_taken() {
 }
 
 #[test]
+fn list_on_another_host_is_refused() {
+    for list in [":/list", "host:/list", "me@host:list"] {
+        let from = format!("--files-from={list}");
+        let refused = bankfull(&["cp", "-F", "/dev/null", &from, "src", "dst"]).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{list}");
+        let line = format!("bankfull: cannot read the list {list}: lists are read on this host:");
+        assert!(err(&refused).starts_with(&line), "{}", err(&refused));
+    }
+    let missing = bankfull(&["cp", "--files-from=missing", "src", "dst"]).unwrap();
+    let line = "bankfull: cannot read the list missing: no such file or directory\n";
+    assert_eq!((missing.status.code(), err(&missing).as_str()), (Some(1), line));
+}
+
+#[test]
+fn suffix_that_no_name_can_have_is_a_usage_error() {
+    for (flags, part) in [
+        (&["-b", "--suffix="][..], "--suffix is empty"),
+        (&["-b", "--suffix=/x"], "--suffix must not contain a slash"),
+        (&["--backup-dir=d", "--suffix=a/b"], "--suffix must not contain a slash"),
+    ] {
+        for target in ["b", "bankfull://127.0.0.1:1/b"] {
+            let all = [&["cp"], flags, &["/dev/null", target]].concat();
+            let output = bankfull(&all).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{all:?}: {}", err(&output));
+            assert!(err(&output).contains(part), "{}", err(&output));
+        }
+    }
+}
+
+#[test]
+fn number_with_a_minus_is_a_bad_value() {
+    for (flag, part) in [
+        ("--max-delete", "write a whole number, 0 or more"),
+        ("--max-depth", "write a whole number, 0 or more"),
+        ("--modify-window", "to the nanosecond without it: leave it out"),
+        ("--streams", "write a number from 1 to 64"),
+        ("--timeout", "\"-1\" is not a time in seconds"),
+    ] {
+        for typed in [vec![format!("{flag}=-1")], vec![flag.to_owned(), "-1".to_owned()]] {
+            let output = command().arg("cp").args(&typed).args(["a", "b"]).output().unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            assert!(err(&output).contains(part), "{}", err(&output));
+        }
+    }
+}
+
+#[test]
 fn every_wrong_flag_is_shown_at_once() {
     let output = bankfull(&["cp", "-azI", "--exlude", "x", "--bwlimit=500", "a", "b"]).unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -1,7 +1,7 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
 use super::delete::{Delete, refuse_root};
-use super::earlier::Backup;
+use super::earlier::{Backup, check_earlier};
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
 use super::selection::{Comparison, FileList, Selection};
@@ -25,7 +25,7 @@ use crate::run::context::RunContext;
 use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate, Schedule};
-use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_LINK_DESTS, MAX_STREAMS};
+use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_STREAMS};
 use bankfull_proto::wire::control::{self, Direction, PathBytes, WalkRules, check_name};
 use std::fs::File;
 use std::path::PathBuf;
@@ -491,10 +491,7 @@ impl Transfer {
                  --ignore-existing leaves out: leave out one of them",
             );
         }
-        let earlier = self.options.rules.earlier.link_dest.as_deref().unwrap_or_default();
-        if earlier.len() > MAX_LINK_DESTS {
-            return usage(&format!("more than {MAX_LINK_DESTS} directories for --link-dest"));
-        }
+        check_earlier(&self.options.rules.earlier)?;
         if self.options.rules.delete.is_some() {
             refuse_root(&self.options.destination)?;
         }
