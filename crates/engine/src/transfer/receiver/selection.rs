@@ -15,11 +15,9 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     ComparisonRules, Entry, EntryKind, Source, Verdict, WalkRules, Want,
 };
-use bankfull_sys::Dir;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 
 /// Rules of the request about the entries that a sender announces.
 pub(crate) struct Selection {
@@ -97,13 +95,7 @@ impl Selection {
             }
         }
         wants.push(make_want(entry.id, Verdict::Skip));
-        let name = dirs.local_name(entry);
-        let stays = |dir: Arc<Dir>| dir.stat(&name).is_ok();
-        match dirs.parent_of(entry).ok().flatten().is_some_and(stays) {
-            _ if entry.kind == EntryKind::HardLink => {}
-            true => registry.link_left(entry, entry.parent, &name),
-            false => registry.link_left_out(entry),
-        }
+        registry.link_passed(entry);
         true
     }
 

@@ -353,6 +353,7 @@ impl<'a> FileStore<'a> {
     pub(crate) fn on_aborted(&self, aborted: &Aborted) -> Result<(), Error> {
         let registry = &self.registry;
         if !registry.ledger().on_aborted(aborted.file)? {
+            registry.link_withdrawn(aborted);
             return Ok(());
         }
         let Some(incoming) = registry.remove(aborted.file) else { return Ok(()) };

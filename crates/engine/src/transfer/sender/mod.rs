@@ -5,6 +5,7 @@
 mod announce;
 pub(crate) mod files;
 mod found;
+mod further_names;
 mod input;
 pub(crate) mod metadata;
 mod name_queue;
@@ -38,6 +39,7 @@ use bankfull_proto::wire::control::{
     SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use further_names::announce_with_content;
 use metadata::SourceMetadata;
 use name_queue::NameQueue;
 use receiver_reports::{on_changes, on_deleted};
@@ -241,6 +243,9 @@ impl<'a> Sender<'a> {
         self.stats.counts.record(&file.stats, ByteSource::Unchecked, unchecked);
         self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         match next {
+            _ if file.entry.kind == EntryKind::HardLink && want.verdict == Verdict::Send => {
+                announce_with_content(self, &file);
+            }
             NextStep::SendDigest => self.send_digest(&file),
             NextStep::Completed => self.complete_unsent(&file, path.unwrap_or_default(), want),
             _ => self.post_file_end(want.file),
