@@ -46,7 +46,7 @@ impl Earlier {
         root: &PathRoot,
         destination: &[u8],
         base: Option<&Dir>,
-        rules: &EarlierRules,
+        (rules, dry_run): (&EarlierRules, bool),
     ) -> Result<Self, Error> {
         let mut earlier = Self::default();
         // In a dry run the destination may not exist yet.
@@ -71,7 +71,7 @@ impl Earlier {
             }
         }
         if let Some(backup) = &rules.backup {
-            earlier.backup = Some(Backup::open(root, destination, device, backup)?);
+            earlier.backup = Backup::open(root, destination, device, (backup, dry_run))?;
         }
         Ok(earlier)
     }
@@ -110,20 +110,22 @@ fn make_child(parent: &Dir, name: &OsStr) -> io::Result<Dir> {
 }
 
 impl Backup {
+    /// Opens the place of backups; `None` if a dry run would create it.
     fn open(
         root: &PathRoot,
         destination: &[u8],
         device: Option<u64>,
-        rules: &BackupRules,
-    ) -> Result<Self, Error> {
+        (rules, dry_run): (&BackupRules, bool),
+    ) -> Result<Option<Self>, Error> {
         let given = rules.suffix.as_ref().map(|suffix| OsStr::from_bytes(&suffix.0).to_owned());
         let Some(dir) = &rules.dir else {
             let suffix = given.unwrap_or_else(|| BACKUP_SUFFIX.into());
-            return Ok(Self { dir: None, suffix });
+            return Ok(Some(Self { dir: None, suffix }));
         };
         let shown = OsStr::from_bytes(&dir.0).to_string_lossy().into_owned();
         let path = beneath(destination, &dir.0);
         let opened = match root.open_dir(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && dry_run => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::NotFound => make_dir(root, &path),
             opened => opened,
         };
@@ -135,7 +137,8 @@ impl Backup {
             );
             return Err(Failure::new(Cause::Usage, text).into());
         }
-        Ok(Self { dir: Some(Arc::new(opened)), suffix: given.unwrap_or_default() })
+        let suffix = given.unwrap_or_default();
+        Ok(Some(Self { dir: Some(Arc::new(opened)), suffix }))
     }
 
     /// True if backups have a directory of their own.

@@ -242,7 +242,8 @@ impl PathRoot {
             sources.iter().map(|s| destination_of(s, &shown, rename.as_deref())).collect();
         let base = base.map(Arc::new);
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
-        let earlier = Earlier::open(self, &path, base.as_deref(), &options.earlier)?;
+        let earlier =
+            Earlier::open(self, &path, base.as_deref(), (&options.earlier, options.dry_run))?;
         let ReceiveOptions { fsync, comparison, dry_run, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,

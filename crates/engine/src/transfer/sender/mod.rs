@@ -42,7 +42,7 @@ use files::{Place, SourceError, SourceFile, SourceFiles};
 use further_names::announce_with_content;
 use metadata::SourceMetadata;
 use name_queue::NameQueue;
-use receiver_reports::{on_changes, on_deleted};
+use receiver_reports::{on_changes, on_deleted, with_peer_prefix};
 use removal::Removal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -225,7 +225,7 @@ impl<'a> Sender<'a> {
         let file = self.files.find(want.file);
         let mut holes = 0;
         if let Some(file) = &file
-            && matches!(want.verdict, Verdict::Send | Verdict::IfDiffers)
+            && want.verdict == Verdict::Send
             && file.entry.sparse
         {
             match self.announce_holes(file)? {
@@ -451,6 +451,12 @@ impl<'a> Sender<'a> {
             self.stats.file_completed(path, Outcome::WouldCopy, file.entry.size, None);
             return self.queue.notify_completion();
         }
+        // An equal file has no part file, which the holes would need. An error means that the file
+        // failed meanwhile.
+        if !equal && file.entry.sparse {
+            let Ok(Some(holes)) = self.announce_holes(file) else { return };
+            self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
+        }
         let next = self.queue.with_ledger(|ledger| {
             let next = ledger.on_compared(id, equal);
             if next == NextStep::Completed {
@@ -585,13 +591,5 @@ impl<'a> Sender<'a> {
                 Err(e)
             }
         }
-    }
-}
-
-/// Marks a failure as the receiver's, which concerns the destination.
-fn with_peer_prefix(failure: &Failure) -> Failure {
-    match failure.cause() {
-        Cause::Warning => failure.clone(),
-        cause => Failure::new(cause, format!("the peer reported: {}", failure.text)),
     }
 }

@@ -1,4 +1,4 @@
-//! Reports of the receiver for people, which were requested.
+//! Reports of the receiver for people.
 
 use crate::base::error::Error;
 use crate::base::event::{Event, Outcome};
@@ -6,7 +6,7 @@ use crate::file_io::roots::SendRules;
 use crate::stats::changes::event_of;
 use crate::stats::session_stats::SessionStats;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{Change, PathBytes};
+use bankfull_proto::wire::control::{Cause, Change, Failure, PathBytes};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -43,4 +43,12 @@ pub(super) fn on_changes(
     let events = changes.into_iter().map(|change| Event::Changed(event_of(change, true)));
     events.for_each(|event| stats.event(event));
     Ok(())
+}
+
+/// Marks a failure as the receiver's, which concerns the destination.
+pub(super) fn with_peer_prefix(failure: &Failure) -> Failure {
+    match failure.cause() {
+        Cause::Warning => failure.clone(),
+        cause => Failure::new(cause, format!("the peer reported: {}", failure.text)),
+    }
 }
