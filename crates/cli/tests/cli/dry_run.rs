@@ -1,7 +1,7 @@
 //! Dry runs: with any flags, nothing is written at either side.
 
 use super::harness::{
-    Daemon, Running, Scratch, cp, is_root, journals, run, set_mode, snapshot, unprivileged,
+    Daemon, Mount, Running, Scratch, cp, is_root, journals, run, set_mode, snapshot, unprivileged,
     wait_until, write_file,
 };
 use rustix::process::Signal;
@@ -123,5 +123,47 @@ fn equal_files_need_no_permission_to_write() {
         let done = run(&mut command).expect(0);
         assert!(!done.err.contains("cannot"), "{flags:?}: {}", done.err);
         assert_eq!(journals(&copy).len(), 0);
+    }
+}
+
+#[test]
+fn read_only_destination_is_named_as_such() {
+    let here = Scratch::new();
+    let Some(mount) = Mount::new(here.join("disk"), 16) else {
+        return println!("skipped: needs the permission to mount");
+    };
+    let source = here.dir("s");
+    write_file(&source.join("large"), vec![1; 700_000]);
+    write_file(&source.join("small"), b"x");
+    write_file(&mount.path().join("large"), b"other");
+    mount.make_read_only();
+    for flags in [&[][..], &["-a"], &["-c"], &["-b"]] {
+        let mut command = cp();
+        let from = format!("{}/", source.display());
+        let done = run(command.args(flags).arg(from).arg(mount.path())).expect(23);
+        done.fails(&["large", "read-only file system"]);
+        done.fails(&["small", "read-only file system"]);
+        assert!(!done.out.contains("earlier copy"), "{flags:?}: {}", done.out);
+    }
+}
+
+#[test]
+fn planned_deletions_are_counted_beside_itemized_changes() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    let (source, copy) = (here.dir("s"), here.dir("copy"));
+    write_file(&source.join("new"), b"x");
+    ["gone", "old"].iter().for_each(|name| write_file(&copy.join(name), b"x"));
+    for (from, to) in [
+        (format!("{}/", source.display()), copy.display().to_string()),
+        (format!("{}/", source.display()), daemon.url("copy")),
+        (daemon.url("s/"), copy.display().to_string()),
+    ] {
+        for flags in [&["--delete"][..], &["--delete", "--itemize-changes"]] {
+            let is_here = !from.contains("://") && !to.contains("://");
+            let mut command = if is_here { cp() } else { daemon.cp() };
+            let done = run(command.arg("-n").args(flags).args([&from, &to])).expect(0);
+            assert_eq!(done.figures(["would_copy_entries", "deleted"]), [1, 2], "{flags:?}");
+        }
     }
 }
