@@ -5,7 +5,7 @@ use super::dirs::DestinationDirs;
 use super::existing::existing_of;
 use super::registry::FileRegistry;
 use super::requested::RequestedNames;
-use super::want_message::make_want;
+use super::want_message::{make_left_out, make_want};
 use crate::base::error::Error;
 use crate::stats::counters::add;
 use bankfull_proto::filter::FilterScope;
@@ -91,10 +91,13 @@ impl Selection {
                 add(&counts.files_total, 1);
                 add(&counts.bytes_total, entry.known_size());
                 let path = dirs.path_of(entry.parent, &dirs.local_name(entry));
-                registry.stats.file_skipped(path, entry.known_size());
+                registry.stats.file_left_out(path, entry.known_size());
             }
         }
-        wants.push(make_want(entry.id, Verdict::Skip));
+        wants.push(match entry.kind {
+            EntryKind::File => make_left_out(entry.id),
+            _ => make_want(entry.id, Verdict::Skip),
+        });
         registry.link_passed(entry);
         true
     }

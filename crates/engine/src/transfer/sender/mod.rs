@@ -296,7 +296,10 @@ impl<'a> Sender<'a> {
                 let text = format!("{} was refused by the peer", path.display());
                 self.stats.file_failed(path, &Failure::new(Cause::Other, text));
             }
-            (Verdict::Skip, _) if is_file => {
+            (Verdict::Skip, Some(_)) if is_file => {
+                self.stats.file_left_out(path, file.entry.known_size());
+            }
+            (Verdict::Skip, None) if is_file => {
                 self.remove_later(file, &path);
                 self.stats.file_skipped(path, file.entry.known_size());
             }
