@@ -206,12 +206,16 @@ impl SendLedger {
     }
 
     /// Records holes, which no stream carries and no acknowledgement covers. Call before
-    /// [`SendLedger::on_want`].
+    /// [`SendLedger::on_want`], or [`SendLedger::on_compared`] of a file that differs.
     ///
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadRun`].
     pub fn on_holes(&mut self, holes: &FileRuns) -> Result<(), WireError> {
-        let blocks = self.blocks_before_want(holes.file)?;
+        let is_early = |state| matches!(state, State::Announced | State::Comparing);
+        if self.files.get(&holes.file).is_some_and(|file| !is_early(file.state)) {
+            return Err(WireError::Unexpected("holes of a file that is being sent"));
+        }
+        let blocks = self.blocks_mut(holes.file)?;
         for run in &holes.runs {
             blocks.at_receiver.insert_run(*run)?;
             blocks.assigned.insert_run(*run)?;

@@ -64,7 +64,8 @@ struct Announced {
 impl Announced {
     fn on_entry(&mut self, entry: &Entry) -> Result<(), WireError> {
         if self.ended {
-            let is_retry = entry.kind == EntryKind::File && self.retries > 0;
+            let has_content = !matches!(entry.kind, EntryKind::Dir | EntryKind::HardLink);
+            let is_retry = has_content && self.retries > 0;
             if !is_retry {
                 return Err(WireError::Unexpected("an entry after EntriesEnd"));
             }
@@ -83,8 +84,9 @@ impl Announced {
         self.last_id = self.last_id.max(entry.id);
         match entry.kind {
             EntryKind::Dir => drop(self.dirs.insert(entry.id, depth + 1)),
-            EntryKind::File => self.outstanding_files += 1,
-            EntryKind::Symlink | EntryKind::HardLink | EntryKind::Special => {}
+            // A further name may be withdrawn, and announced with its content.
+            EntryKind::File | EntryKind::HardLink => self.outstanding_files += 1,
+            EntryKind::Symlink | EntryKind::Special => {}
         }
         Ok(())
     }
@@ -106,8 +108,9 @@ impl Announced {
         if aborted.file == 0 || aborted.file > self.last_id {
             return Err(WireError::BadFileId(aborted.file));
         }
+        self.on_final(1)?;
         self.retries += u64::from(aborted.will_retry);
-        self.on_final(1)
+        Ok(())
     }
 }
 
@@ -361,6 +364,18 @@ mod tests {
         assert!(guard.admit(&dir).is_err());
         assert!(guard.admit(&file(7)).is_ok());
         assert!(guard.admit(&file(8)).is_err());
+    }
+
+    #[test]
+    fn guard_withdrawn_further_name_is_announced_with_its_content() {
+        let mut guard = Guard::new(Role::Receiver);
+        let of_kind = |id, kind| Message::Entries(vec![entry(id, 0, kind)]);
+        assert!(guard.admit(&of_kind(1, EntryKind::HardLink)).is_ok());
+        assert!(guard.admit(&Message::EntriesEnd(Totals::default())).is_ok());
+        assert!(guard.admit(&aborted(1, true)).is_ok() && guard.admit(&aborted(1, true)).is_err());
+        assert!(guard.admit(&of_kind(2, EntryKind::HardLink)).is_err());
+        assert!(guard.admit(&of_kind(2, EntryKind::Symlink)).is_ok());
+        assert!(guard.admit(&of_kind(3, EntryKind::Symlink)).is_err());
     }
 
     #[test]

@@ -172,7 +172,8 @@ impl Human {
             Outcome::WouldCopy => self.output.data_line(&format!("would copy {path} ({bytes})")),
             Outcome::WouldDelete => self.output.data_line(&format!("would delete {path}")),
             Outcome::Deleted => self.show_if_verbose(&format!("deleted {path}")),
-            Outcome::Unchanged if self.verbosity < 2 => {}
+            Outcome::Unchanged | Outcome::LeftOut if self.verbosity < 2 => {}
+            Outcome::LeftOut => self.show(&format!("left out {path}")),
             Outcome::Unchanged => self.show(&format!("unchanged {path}")),
             _ => self.show_if_verbose(&format!("copied {path} ({bytes})")),
         }

@@ -319,6 +319,8 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("damaged_bytes", summary.damaged_bytes.0)
         .field("skipped_files", summary.skipped_files)
         .field("skipped_bytes", summary.skipped_bytes.0)
+        .field("left_out_files", summary.left_out_files)
+        .field("left_out_bytes", summary.left_out_bytes.0)
         .field("would_copy_entries", summary.would_copy_entries)
         .field("would_copy_bytes", summary.would_copy_bytes.0)
         .field("deleted", summary.deleted)
@@ -386,6 +388,7 @@ fn outcome_name(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Copied => "copied",
         Outcome::Unchanged => "unchanged",
+        Outcome::LeftOut => "left-out",
         Outcome::WouldCopy => "would-copy",
         Outcome::Deleted => "deleted",
         Outcome::WouldDelete => "would-delete",

@@ -162,8 +162,9 @@ fn host_of(name: &str) -> &str {
 /// Returns the progress of a completed source.
 fn result_of(summary: &Summary) -> Progress {
     let mut progress = Progress::default();
-    progress.files_done = summary.files + summary.skipped_files;
+    progress.files_done = summary.files + summary.skipped_files + summary.left_out_files;
     progress.bytes_done = summary.bytes + summary.skipped_bytes + summary.resumed_bytes;
+    progress.bytes_done += summary.left_out_bytes;
     progress.bytes_moved = summary.bytes;
     progress.bytes_carried = summary.wire_bytes.max(summary.bytes);
     progress

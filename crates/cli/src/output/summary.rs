@@ -159,6 +159,13 @@ fn rest(summary: &Summary) -> Vec<String> {
             summary.skipped_bytes
         ));
     }
+    if summary.left_out_files > 0 {
+        lines.push(format!(
+            "left out {} ({})",
+            count(summary.left_out_files, "file", "files"),
+            summary.left_out_bytes
+        ));
+    }
     if summary.resumed_bytes > Bytes(0) {
         lines.push(format!("resumed: {} from an earlier run", summary.resumed_bytes));
     }
@@ -235,6 +242,7 @@ mod tests {
         let mut summary = summary();
         (summary.files, summary.streams, summary.retransmits) = (1, 1, 1);
         (summary.skipped_files, summary.skipped_bytes) = (12, Bytes::mib(3));
+        (summary.left_out_files, summary.left_out_bytes) = (2, Bytes::mib(1));
         summary.resumed_bytes = Bytes(1_288_490_189);
         summary.damaged_bytes = Bytes::mib(1);
         (summary.special_files_skipped, summary.symlinks_created) = (1, 2);
@@ -246,6 +254,7 @@ mod tests {
                 "copied 1 file and 2 symlinks, 664.1 MiB including failed files in 3.2 s: \
                  1.74 Gbit/s goodput over 1 stream, 1 retransmit",
                 "skipped 12 unchanged files (3.0 MiB)",
+                "left out 2 files (1.0 MiB)",
                 "resumed: 1.2 GiB from an earlier run",
                 "damaged: 1.0 MiB from an earlier run, sent again",
                 "skipped 1 special file (sockets, devices, FIFOs)",

@@ -106,6 +106,10 @@ fn overview(origin: &Origin, record: &Record, result: &Result<Summary, Error>) -
             let files = Unit::Count.format(summary.skipped_files as f64);
             fact("skipped, unchanged", format!("{files} files, {}", summary.skipped_bytes));
         }
+        if summary.left_out_files > 0 {
+            let files = Unit::Count.format(summary.left_out_files as f64);
+            fact("left out", format!("{files} files, {}", summary.left_out_bytes));
+        }
         if summary.resumed_bytes.0 > 0 {
             fact("resumed from an earlier run", summary.resumed_bytes.to_string());
         }

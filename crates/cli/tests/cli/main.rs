@@ -13,6 +13,7 @@
 
 mod configuration;
 mod deletion;
+mod dry_run;
 mod earlier;
 mod faults;
 mod gather;

@@ -561,3 +561,31 @@ fn invalid_ignore_file_fails_its_directory_alone() {
     let done = expect_entries(&here, &["--ignore-file", ".ignore"], 23, &["s", "s/d", "s/f"]);
     done[0].fails(&["s/d", ".ignore:1: the pattern is not UTF-8"]);
 }
+
+#[test]
+fn files_left_out_are_counted_apart_from_unchanged_ones() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    let (source, copy) = (here.dir("s"), here.dir("copy"));
+    for name in ["same", "absent", "large-absent"] {
+        let content = if name == "large-absent" { vec![1; 400_000] } else { vec![2; 10] };
+        write_file(&source.join(name), content);
+        touch(&source.join(name), TIMES[0]);
+    }
+    fs::copy(source.join("same"), copy.join("same")).unwrap();
+    touch(&copy.join("same"), TIMES[0]);
+    let (from, to) = (format!("{}/", source.display()), copy.display().to_string());
+    for (from, to, is_here) in [
+        (from.clone(), to.clone(), true),
+        (from, daemon.url("copy"), false),
+        (daemon.url("s/"), to, false),
+    ] {
+        let mut command = if is_here { cp() } else { daemon.cp() };
+        let done = run(command.args(["-v", "--existing"]).args([&from, &to])).expect(0);
+        let names = ["files", "skipped_files", "left_out_files", "left_out_bytes"];
+        assert_eq!(done.figures(names), [0, 1, 2, 400_010], "{to}");
+        let shown = |text: &str| done.out.lines().filter(|line| line.contains(text)).count();
+        assert_eq!(shown(r#""outcome":"left-out""#), 2, "{}", done.out);
+        assert_eq!(shown(r#""outcome":"unchanged""#), 1, "{}", done.out);
+    }
+}

@@ -136,9 +136,14 @@ fn flags(rng: &mut Rng) -> Vec<&'static str> {
         }
     };
     add("--link-dest=../day1", 1);
+    add("-H", 2);
     add("-c", 3);
     add("--size-only", 4);
     add("--modify-window=1", 5);
+    if flags.contains(&"-H") && rng.below(2) == 0 {
+        flags.retain(|flag| !flag.starts_with("--link"));
+        flags.push(["-u", "--existing", "--ignore-existing"][rng.below(3) as usize]);
+    }
     flags
 }
 
@@ -188,6 +193,40 @@ fn compared(groups: &Groups, unclear: &BTreeSet<PathBuf>, keeps_links: bool) -> 
     rest.filter(|group| group.len() > 1 && (keeps_links || is_shared(group))).collect()
 }
 
+/// Way in which a case is copied.
+struct Route<'r> {
+    root: &'r Scratch,
+    daemon: Option<&'r Daemon>,
+    seed: u64,
+    is_user: bool,
+}
+
+impl Route<'_> {
+    /// Returns the command that updates the second copy.
+    fn command(&self, flags: &[&str]) -> Command {
+        let ours = self.root.join(format!("{}/ours", self.seed));
+        let mut command = match (self.is_user, self.daemon) {
+            (true, _) => unprivileged(self.root, &ours),
+            (_, Some(daemon)) => daemon.cp(),
+            _ => cp(),
+        };
+        command.args(self.is_user.then_some("cp"));
+        // -rl is the default here, but -l limits the rate in scp.
+        let own = flags.iter().map(|flag| match *flag {
+            "-rlpt" => "-rpt",
+            "-rl" => "--no-times",
+            flag => flag,
+        });
+        command.args(own).args(flags.contains(&"-rl").then_some("--no-perms"));
+        command.arg(format!("{}/", ours.join("s").display()));
+        match self.daemon {
+            Some(daemon) => command.arg(daemon.url(&format!("{}/ours/day2", self.seed))),
+            None => command.arg(ours.join("day2")),
+        };
+        command
+    }
+}
+
 /// Compares one case, which is copied twice; returns true if files of the earlier copy are shared.
 fn compare(seed: u64, daemon: &Daemon, root: &Scratch) -> bool {
     let mut rng = Rng::new(seed);
@@ -200,7 +239,8 @@ fn compare(seed: u64, daemon: &Daemon, root: &Scratch) -> bool {
         let _ = rng.next();
     }
     let flags = flags(&mut rng);
-    let is_by_daemon = !is_user && rng.below(2) == 0;
+    let daemon = Some(daemon).filter(|_| !is_user && rng.below(2) == 0);
+    let route = Route { root, daemon, seed, is_user };
     let (ours, theirs) = (here.join("ours"), here.join("theirs"));
     let keeps_metadata = !flags.contains(&"-rl");
     let (before, _) = facts(&ours, keeps_metadata);
@@ -214,27 +254,7 @@ fn compare(seed: u64, daemon: &Daemon, root: &Scratch) -> bool {
         }
         rsync.args(&flags).arg(theirs.join("s/")).arg(theirs.join("day2"));
         let rsync = rsync.output().unwrap();
-        let mut command = match (is_user, is_by_daemon) {
-            (true, _) => {
-                let mut command = unprivileged(root, &ours);
-                command.args(["cp", "-q"]);
-                command
-            }
-            (_, true) => daemon.cp(),
-            _ => cp(),
-        };
-        // -rl is the default here, but -l limits the rate in scp.
-        let own = flags.iter().map(|flag| match *flag {
-            "-rlpt" => "-rpt",
-            "-rl" => "--no-times",
-            flag => flag,
-        });
-        command.args(own).args(flags.contains(&"-rl").then_some("--no-perms"));
-        command.arg(format!("{}/", ours.join("s").display()));
-        match is_by_daemon {
-            true => command.arg(daemon.url(&format!("{seed}/ours/day2"))),
-            false => command.arg(ours.join("day2")),
-        };
+        let mut command = route.command(&flags);
         let done = run(&mut command);
         let rsync_err = String::from_utf8_lossy(&rsync.stderr).into_owned();
         let context =
@@ -242,10 +262,12 @@ fn compare(seed: u64, daemon: &Daemon, root: &Scratch) -> bool {
         assert_eq!((done.code, rsync.status.code()), (Some(0), Some(0)), "{context}");
         let (found, groups) = facts(&ours, keeps_metadata);
         let (expected, expected_groups) = facts(&theirs, keeps_metadata);
-        assert_eq!(of_day1(&found), of_day1(&before), "{context}");
-        // Where a file of day2 is one of day1, rsync sets metadata on both.
-        if of_day1(&expected) != of_day1(&before) {
-            return true;
+        if flags.contains(&"--link-dest=../day1") {
+            assert_eq!(of_day1(&found), of_day1(&before), "{context}");
+            // Where a file of day2 is one of day1, rsync sets metadata on both.
+            if of_day1(&expected) != of_day1(&before) {
+                return true;
+            }
         }
         let differs =
             |path: &&PathBuf| found.get(*path) != expected.get(*path) && !unclear.contains(*path);

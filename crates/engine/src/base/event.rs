@@ -69,6 +69,8 @@ pub enum Outcome {
     Copied,
     /// Not sent: the destination had it already.
     Unchanged,
+    /// Not sent: the rules for what exists leave it out.
+    LeftOut,
     /// Dry run: it would be sent.
     WouldCopy,
     /// Deleted at the destination: the source does not have it.
@@ -403,6 +405,10 @@ pub struct Summary {
     pub skipped_files: u64,
     /// Bytes in the skipped files.
     pub skipped_bytes: Bytes,
+    /// Files that the rules for what exists left out.
+    pub left_out_files: u64,
+    /// Bytes in those files.
+    pub left_out_bytes: Bytes,
     /// Files and symlinks that a dry run would have copied.
     pub would_copy_entries: u64,
     /// Bytes in those files.
@@ -442,6 +448,8 @@ impl Summary {
         self.damaged_bytes += other.damaged_bytes;
         self.skipped_files += other.skipped_files;
         self.skipped_bytes += other.skipped_bytes;
+        self.left_out_files += other.left_out_files;
+        self.left_out_bytes += other.left_out_bytes;
         self.would_copy_entries += other.would_copy_entries;
         self.would_copy_bytes += other.would_copy_bytes;
         self.deleted += other.deleted;

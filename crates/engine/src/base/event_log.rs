@@ -304,6 +304,7 @@ fn log_completed(path: &Path, outcome: Outcome, bytes: Bytes) {
     match outcome {
         Outcome::Copied => debug!(target: EVENT_LOG_TARGET, path, bytes, "file copied"),
         Outcome::Unchanged => trace!(target: EVENT_LOG_TARGET, path, bytes, "file unchanged"),
+        Outcome::LeftOut => trace!(target: EVENT_LOG_TARGET, path, bytes, "file left out"),
         Outcome::WouldCopy => debug!(target: EVENT_LOG_TARGET, path, bytes, "file would be copied"),
         Outcome::Deleted => debug!(target: EVENT_LOG_TARGET, path, "deleted"),
         Outcome::WouldDelete => debug!(target: EVENT_LOG_TARGET, path, "would be deleted"),

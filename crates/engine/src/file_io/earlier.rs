@@ -49,7 +49,7 @@ impl Earlier {
         root: &PathRoot,
         destination: &[u8],
         base: Option<&Dir>,
-        rules: &EarlierRules,
+        (rules, dry_run): (&EarlierRules, bool),
     ) -> Result<Self, Error> {
         let mut earlier = Self::default();
         // In a dry run the destination may not exist yet.
@@ -74,7 +74,7 @@ impl Earlier {
             }
         }
         if let Some(backup) = &rules.backup {
-            earlier.backup = Some(Backup::open(root, destination, base, backup)?);
+            earlier.backup = Backup::open(root, destination, base, (backup, dry_run))?;
         }
         Ok(earlier)
     }
@@ -126,12 +126,13 @@ fn make_like(above: &Dir, name: &OsStr, original: Option<&Dir>) -> io::Result<Di
 }
 
 impl Backup {
+    /// Opens the place of backups; `None` if a dry run would create it.
     fn open(
         root: &PathRoot,
         destination: &[u8],
         base: &Dir,
-        rules: &BackupRules,
-    ) -> Result<Self, Error> {
+        (rules, dry_run): (&BackupRules, bool),
+    ) -> Result<Option<Self>, Error> {
         let usage = |text: String| Err(Failure::new(Cause::Usage, text).into());
         let identity = |dir: &Dir| dir.stat_self().map(|stat| (stat.dev, stat.ino));
         let own = identity(base).map_err(|e| unusable("--backup", "", &e))?;
@@ -142,12 +143,17 @@ impl Backup {
             if suffix.is_empty() {
                 return usage("a backup beside its original needs a suffix".to_owned());
             }
-            return Ok(Self { dir: None, base, suffix });
+            return Ok(Some(Self { dir: None, base, suffix }));
         };
         let shown = OsStr::from_bytes(&dir.0).to_string_lossy().into_owned();
         let path = beneath(destination, &dir.0);
         let failed = |e| unusable("--backup-dir", &shown, &e);
-        let opened = make_path(root, &path).map_err(failed)?;
+        let opened = match root.open_dir(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && dry_run => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => make_path(root, &path),
+            opened => opened,
+        };
+        let opened = opened.map_err(failed)?;
         let found = identity(&opened).map_err(failed)?;
         if found.0 != own.0 {
             return usage(format!(
@@ -162,8 +168,8 @@ impl Backup {
                  --suffix"
             )),
             // As without a directory.
-            true => Ok(Self { dir: None, base, suffix }),
-            false => Ok(Self { dir: Some(Arc::new(opened)), base, suffix }),
+            true => Ok(Some(Self { dir: None, base, suffix })),
+            false => Ok(Some(Self { dir: Some(Arc::new(opened)), base, suffix })),
         }
     }
 

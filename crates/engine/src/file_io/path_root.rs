@@ -244,7 +244,8 @@ impl PathRoot {
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
         // Beside a file that has a name of its own, not beneath it.
         let above = if rename.is_some() { parts.dir } else { &path };
-        let earlier = Earlier::open(self, above, base.as_deref(), &options.earlier)?;
+        let rules = (&options.earlier, options.dry_run);
+        let earlier = Earlier::open(self, above, base.as_deref(), rules)?;
         let ReceiveOptions { fsync, comparison, dry_run, resume_policy, .. } = options;
         let target = ReceiveTarget {
             base,

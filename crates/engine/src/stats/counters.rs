@@ -33,6 +33,8 @@ pub(crate) struct Counts {
     pub(crate) bytes_discarded: AtomicU64,
     pub(crate) files_skipped: AtomicU64,
     pub(crate) bytes_skipped: AtomicU64,
+    pub(crate) files_left_out: AtomicU64,
+    pub(crate) bytes_left_out: AtomicU64,
     pub(crate) planned: AtomicU64,
     pub(crate) bytes_planned: AtomicU64,
     pub(crate) deleted: AtomicU64,

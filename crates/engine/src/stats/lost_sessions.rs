@@ -56,6 +56,14 @@ impl SessionTotals {
             damaged_bytes: last.damaged_bytes + Bytes(self.damaged_bytes),
             skipped_files: last.skipped_files.saturating_sub(self.files),
             skipped_bytes: from_here(last.skipped_bytes, self.copied_bytes),
+            // With --ignore-existing, the last session leaves out what the others copied.
+            left_out_files: last
+                .left_out_files
+                .saturating_sub(self.files.saturating_sub(last.skipped_files)),
+            left_out_bytes: from_here(
+                last.left_out_bytes,
+                self.copied_bytes.saturating_sub(last.skipped_bytes.0),
+            ),
             resumed_bytes: from_here(
                 last.resumed_bytes,
                 self.bytes.saturating_sub(self.copied_bytes),

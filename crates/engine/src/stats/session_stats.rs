@@ -113,6 +113,13 @@ impl<'a> SessionStats<'a> {
         self.file_completed(path, Outcome::Unchanged, bytes, None);
     }
 
+    /// Records a file that the rules for what exists leave out.
+    pub(crate) fn file_left_out(&self, path: impl FnOnce() -> PathBuf, bytes: u64) {
+        add(&self.counts.files_left_out, 1);
+        add(&self.counts.bytes_left_out, bytes);
+        self.file_completed(path, Outcome::LeftOut, bytes, None);
+    }
+
     /// Reverts the counters of a file that changed while it was read.
     pub(crate) fn file_changed(&self, path: &Path, account: &FileStats) {
         self.counts.discard(account);
@@ -162,14 +169,17 @@ impl<'a> SessionStats<'a> {
 
     pub(crate) fn progress(&self) -> Progress {
         let c = &self.counts;
-        let done = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_skipped, &c.bytes_holes];
-        let done: u64 = done.into_iter().map(read).sum();
+        let passed = [&c.bytes_skipped, &c.bytes_left_out];
+        let written = [&c.bytes_moved, &c.bytes_resumed, &c.bytes_holes];
+        let done: u64 = passed.into_iter().chain(written).map(read).sum();
+        let files_done =
+            [&c.files_copied, &c.files_skipped, &c.files_left_out, &c.files_failed].map(read);
         let void = read(&c.bytes_discarded);
         Progress {
             files_total: read(&c.files_total),
             bytes_total: Bytes(read(&c.bytes_total)),
             total_is_final: c.total_is_final.load(Ordering::Relaxed),
-            files_done: read(&c.files_copied) + read(&c.files_skipped) + read(&c.files_failed),
+            files_done: files_done.into_iter().sum(),
             bytes_done: Bytes(done.saturating_sub(void)),
             bytes_unchecked: Bytes(read(&c.bytes_unchecked)),
             bytes_moved: Bytes(read(&c.bytes_moved)),
@@ -258,6 +268,8 @@ impl<'a> SessionStats<'a> {
             damaged_bytes: Bytes(read(&c.bytes_damaged)),
             skipped_files: read(&c.files_skipped),
             skipped_bytes: Bytes(read(&c.bytes_skipped)),
+            left_out_files: read(&c.files_left_out),
+            left_out_bytes: Bytes(read(&c.bytes_left_out)),
             would_copy_entries: read(&c.planned),
             would_copy_bytes: Bytes(read(&c.bytes_planned)),
             deleted: read(&c.deleted),

@@ -381,6 +381,19 @@ fn holes_and_verified_blocks_are_never_assigned() {
 }
 
 #[test]
+fn holes_of_a_compared_file_follow_the_comparison() {
+    let mut ledger = announced(&[in_blocks(1, 3)]);
+    let compared = Want { hash: Some([0; 32]), ..want(1, Verdict::IfDiffers) };
+    assert_eq!(ledger.on_want(&compared), Ok(NextStep::Work));
+    assert!(matches!(drain(&mut ledger, 1)[..], [Work::Compare { file: 1, .. }]));
+    ledger.on_holes(&runs(1, &[(0, 2)])).unwrap();
+    assert_eq!(ledger.on_compared(1, false), NextStep::Work);
+    assert!(ledger.on_holes(&runs(1, &[(2, 1)])).is_err());
+    assert_eq!(blocks(&drain(&mut ledger, 1), 1), [2]);
+    assert_eq!(ledger.on_acks(&runs(1, &[(2, 1)])), Ok(NextStep::SendDigest));
+}
+
+#[test]
 fn nack_of_an_earlier_block_sends_it() {
     let mut ledger = announced(&[in_blocks(1, 4)]);
     ledger.on_have(&runs(1, &[(0, 3)])).unwrap();

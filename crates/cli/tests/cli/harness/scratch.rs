@@ -97,6 +97,11 @@ impl Mount {
         &self.0
     }
 
+    /// Permits no writing any more.
+    pub(crate) fn make_read_only(&self) {
+        assert!(mount(&["-o", "remount,ro"], &self.0));
+    }
+
     /// Changes the size.
     pub(crate) fn resize(&self, mib: u32) {
         assert!(mount(&["-o", &format!("remount,size={mib}m")], &self.0));

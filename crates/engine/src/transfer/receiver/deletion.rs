@@ -1,6 +1,6 @@
 //! Deletion of extraneous entries of the destination, once everything else is done.
 
-use super::folded_names::ignores_case;
+use super::folded_names::{ignores_case, is_found_in_other_case};
 use super::registry::FileRegistry;
 use super::source_names::SourceNames;
 use crate::base::error::{Error, failure};
@@ -240,7 +240,11 @@ impl<'d, 'a> Deletion<'d, 'a> {
             return false;
         }
         let is_foreign = |(name, _): &(OsString, bool)| !name.as_bytes().is_ascii();
-        let folds = names.iter().any(is_foreign) || ignores_case(at.dir).unwrap_or(true);
+        let folds = names.iter().any(is_foreign)
+            || match self.dry_run {
+                true => names.iter().any(|(name, _)| is_found_in_other_case(at.dir, name)),
+                false => ignores_case(at.dir).unwrap_or(true),
+            };
         if folds {
             let shown = self.shown(&at.path);
             let text = format!(

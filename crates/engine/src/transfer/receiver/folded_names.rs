@@ -118,6 +118,14 @@ impl State {
     }
 }
 
+/// True if an entry is found by its name in the other case, too. Nothing is written for that.
+pub(super) fn is_found_in_other_case(dir: &Dir, name: &OsStr) -> bool {
+    let upper = name.to_ascii_uppercase();
+    let other = if upper == name { name.to_ascii_lowercase() } else { upper };
+    let identity = |name: &OsStr| dir.stat(name).map(|stat| (stat.dev, stat.ino)).ok();
+    other != name && identity(&other).is_some_and(|found| Some(found) == identity(name))
+}
+
 /// True if a name in upper case finds the file in lower case.
 ///
 /// # Errors
@@ -137,6 +145,22 @@ pub(super) fn ignores_case(dir: &Dir) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_case_is_another_name_on_most_file_systems() {
+        let here = tempfile::tempdir().unwrap();
+        let dir = Dir::open(here.path()).unwrap();
+        std::fs::write(here.path().join("a"), b"x").unwrap();
+        std::fs::write(here.path().join("B"), b"x").unwrap();
+        let is_found = |name| is_found_in_other_case(&dir, OsStr::new(name));
+        let expected = here.path().join("A").exists();
+        assert_eq!([is_found("a"), is_found("B"), is_found("1")], [expected, expected, false]);
+        // A further name of the same file is taken for the same one.
+        if !expected {
+            std::fs::hard_link(here.path().join("a"), here.path().join("A")).unwrap();
+            assert!(is_found("a"));
+        }
+    }
 
     struct Scene {
         root: tempfile::TempDir,

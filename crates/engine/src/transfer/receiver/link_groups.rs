@@ -20,6 +20,8 @@ pub(crate) struct HardLinks(Mutex<Groups>);
 #[derive(Debug, Default)]
 struct Groups {
     by_number: HashMap<u64, Group>,
+    /// Groups of names that are to be announced with their content, by the names' numbers.
+    asked: HashMap<u64, u64>,
     bytes: usize,
     waiting: usize,
 }
@@ -35,6 +37,8 @@ pub(crate) enum Group {
     Failed,
     /// The first name is left out, as this receiver cannot create it.
     LeftOut,
+    /// The rules leave out the first name; the next one brings the content.
+    Passed,
 }
 
 /// First name of an inode.
@@ -45,8 +49,6 @@ pub(crate) struct FirstName {
     pub(crate) kind: ChangedKind,
     /// Size in bytes.
     pub(crate) size: u64,
-    /// True if the rules left it as it was.
-    pub(crate) is_left: bool,
 }
 
 impl HardLinks {
@@ -71,16 +73,29 @@ impl HardLinks {
     }
 
     /// Returns the state of a further name's inode; the name waits with others, if it has to.
+    ///
+    /// After a first name that was passed over, the name is to be announced with its content.
     pub(crate) fn state_for(&self, entry: &Entry) -> Option<Group> {
         let mut groups = lock(&self.0);
-        match groups.by_number.get_mut(&entry.link_group()?)? {
+        let number = entry.link_group()?;
+        match groups.by_number.get_mut(&number)? {
             Group::Waiting(names) => {
                 names.push(entry.clone());
                 groups.waiting += 1;
                 Some(Group::Waiting(Vec::new()))
             }
+            passed @ Group::Passed => {
+                *passed = Group::Waiting(Vec::new());
+                groups.asked.insert(entry.id, number);
+                Some(Group::Passed)
+            }
             settled => Some(settled.clone()),
         }
+    }
+
+    /// Ends the request of a name with its content; returns its group, if there was one.
+    pub(crate) fn take_asked(&self, id: u64) -> Option<u64> {
+        lock(&self.0).asked.remove(&id)
     }
 
     /// Returns the number of names that wait.
@@ -116,6 +131,49 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bankfull_proto::wire::control::{EntryKind, ExtraMetadata};
+
+    #[test]
+    fn next_name_brings_the_content_once_the_first_is_passed() {
+        let links = HardLinks::default();
+        links.announce(7).unwrap();
+        let name = |id| {
+            let extra = ExtraMetadata { link_group: Some(7), ..ExtraMetadata::default() };
+            Entry { id, extra: Some(Box::new(extra)), ..entry() }
+        };
+        assert!(links.settle(7, Group::Passed).is_empty());
+        assert!(matches!(links.state_for(&name(2)), Some(Group::Passed)));
+        // Others wait for it.
+        assert!(matches!(links.state_for(&name(3)), Some(Group::Waiting(_))));
+        assert_eq!(links.waiting(), 1);
+        assert_eq!(
+            (links.take_asked(3), links.take_asked(2), links.take_asked(2)),
+            (None, Some(7), None)
+        );
+        let waited = links.settle(7, Group::Passed);
+        assert_eq!(waited.iter().map(|entry| entry.id).collect::<Vec<_>>(), [3]);
+        assert!(matches!(links.state_for(&waited[0]), Some(Group::Passed)));
+    }
+
+    fn entry() -> Entry {
+        Entry {
+            id: 1,
+            parent: 0,
+            name: b"f".to_vec(),
+            kind: EntryKind::HardLink,
+            mode: 0o644,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            size: 0,
+            version: 1,
+            uid: 0,
+            gid: 0,
+            block_bytes: 0,
+            sparse: false,
+            target: Vec::new(),
+            extra: None,
+        }
+    }
 
     #[test]
     fn groups_are_bounded() {

@@ -12,12 +12,16 @@ use crate::base::error::failure;
 use crate::base::event::Outcome;
 use crate::base::part_names::PartNames;
 use bankfull_proto::sources::split_path;
-use bankfull_proto::wire::control::{Cause, Entry, Failure, Message, Verdict, Want};
+use bankfull_proto::wire::control::{
+    Aborted, Cause, Entry, EntryKind, Failure, Message, Verdict, Want,
+};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Reason of a further name that cannot be made.
 const FIRST_FAILED: &str = "the file that it is a hard link to was not copied";
@@ -37,25 +41,18 @@ pub(crate) enum LinkOutcome {
     /// A dry run would make it.
     WouldMake,
     LeftOut,
+    /// The name is to be announced with its content.
+    Asked,
 }
 
 impl FileRegistry<'_> {
     /// Makes the further names that wait for an entry, which is in place.
     pub(crate) fn link_placed(&self, entry: &Entry, dir: u64, name: &OsStr) {
-        self.link_found(entry, (dir, name), false);
-    }
-
-    /// Makes the further names that wait for an entry that is left as it was.
-    pub(crate) fn link_left(&self, entry: &Entry, dir: u64, name: &OsStr) {
-        self.link_found(entry, (dir, name), true);
-    }
-
-    fn link_found(&self, entry: &Entry, (dir, name): (u64, &OsStr), is_left: bool) {
         let Some(group) = entry.link_group() else { return };
         let path = self.dirs.path_of(dir, name);
         let path = path.strip_prefix(self.dirs.path(0)).unwrap_or(&path);
         let path = path.as_os_str().as_bytes().into();
-        let first = FirstName { path, kind: changed_kind(entry), size: entry.size, is_left };
+        let first = FirstName { path, kind: changed_kind(entry), size: entry.size };
         self.make_waiting(self.links.place(group, first));
     }
 
@@ -63,6 +60,23 @@ impl FileRegistry<'_> {
     pub(crate) fn link_left_out(&self, entry: &Entry) {
         if let Some(group) = entry.link_group() {
             self.make_waiting(self.links.settle(group, Group::LeftOut));
+        }
+    }
+
+    /// Passes over an entry that rules leave out: the next name brings the content.
+    pub(crate) fn link_passed(&self, entry: &Entry) {
+        if let Some(group) = entry.link_group().filter(|_| entry.kind != EntryKind::HardLink) {
+            self.make_waiting(self.links.settle(group, Group::Passed));
+        }
+    }
+
+    /// Handles a further name that the sender has withdrawn, to announce it with its content.
+    pub(crate) fn link_withdrawn(&self, aborted: &Aborted) {
+        let Some(group) = self.links.take_asked(aborted.file) else { return };
+        self.stats.counts.hard_links.fetch_sub(1, Ordering::Relaxed);
+        if !aborted.will_retry {
+            self.stats.file_failed(PathBuf::new(), &aborted.failure);
+            self.make_waiting(self.links.settle(group, Group::Passed));
         }
     }
 
@@ -76,22 +90,35 @@ impl FileRegistry<'_> {
     fn make_waiting(&self, names: Vec<Entry>) {
         for entry in names {
             let answer = match self.make_link(&entry) {
+                // It waits again, for another first name.
+                Ok(None) => continue,
                 Ok(Some(LinkOutcome::Made)) => Answer::Finished,
-                Ok(outcome) => Answer::Want(self.link_want(&entry, outcome)),
+                Ok(Some(outcome)) => Answer::Want(self.link_want(&entry, &outcome)),
                 Err(failure) => Answer::Want(self.link_refusal(&entry, failure)),
             };
-            match answer {
-                Answer::Finished => self.outbox.post_finished(&[entry.id]),
-                Answer::Want(want) => self.outbox.post(&Message::Wants(vec![want])),
-            }
-            self.completion.on_completed(1);
+            let is_final = match answer {
+                Answer::Finished => {
+                    self.outbox.post_finished(&[entry.id]);
+                    true
+                }
+                Answer::Want(want) => {
+                    let is_final = want.verdict.is_final();
+                    self.outbox.post(&Message::Wants(vec![want]));
+                    is_final
+                }
+            };
+            self.completion.on_completed(usize::from(is_final));
         }
     }
 
     /// Returns the want for a further name that is not made.
-    pub(crate) fn link_want(&self, entry: &Entry, outcome: Option<LinkOutcome>) -> Want {
-        if outcome != Some(LinkOutcome::WouldMake) {
-            return make_want(entry.id, Verdict::Skip);
+    pub(crate) fn link_want(&self, entry: &Entry, outcome: &LinkOutcome) -> Want {
+        match outcome {
+            LinkOutcome::WouldMake => {}
+            LinkOutcome::Asked => {
+                return Want { accepts_early_digest: None, ..make_want(entry.id, Verdict::Send) };
+            }
+            _ => return make_want(entry.id, Verdict::Skip),
         }
         let path = self.dirs.path_of(entry.parent, &self.dirs.local_name(entry));
         self.stats.file_completed(|| path, Outcome::WouldCopy, 0, None);
@@ -119,17 +146,13 @@ impl FileRegistry<'_> {
             Some(Group::Waiting(_)) => return Ok(None),
             Some(Group::Placed(first)) => first,
             Some(Group::LeftOut) => return Ok(Some(LinkOutcome::LeftOut)),
+            Some(Group::Passed) => return Ok(Some(LinkOutcome::Asked)),
             Some(Group::Failed) | None => return Err(Failure::new(Cause::Io, FIRST_FAILED)),
         };
         let differences = self.changes.compare_link(entry, &first);
         let outcome = self.make_link_to(entry, &first.path)?;
-        match outcome {
-            LinkOutcome::Unchanged if first.is_left => {}
-            _ => {
-                let is_made = outcome != LinkOutcome::Unchanged;
-                self.changes.report_link(entry, &first, differences, is_made);
-            }
-        }
+        let is_made = outcome != LinkOutcome::Unchanged;
+        self.changes.report_link(entry, &first, differences, is_made);
         Ok(Some(outcome))
     }
 

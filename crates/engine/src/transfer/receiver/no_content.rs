@@ -103,7 +103,7 @@ impl WantDecider<'_> {
         match registry.make_link(entry) {
             Ok(None) => {}
             Ok(Some(LinkOutcome::Made)) => made.push(entry.id),
-            Ok(outcome) => wants.push(registry.link_want(entry, outcome)),
+            Ok(Some(outcome)) => wants.push(registry.link_want(entry, &outcome)),
             Err(failure) => wants.push(registry.link_refusal(entry, failure)),
         }
     }

@@ -92,6 +92,9 @@ impl<'a> PartFiles<'a> {
     }
 
     fn make(&self, incoming: &IncomingFile, exists: bool) -> Result<PartFile, Failure> {
+        if self.registry.dry_run {
+            return Err(Failure::new(Cause::Protocol, "received content in a dry run"));
+        }
         let layout = incoming
             .layout()
             .ok_or_else(|| Failure::new(Cause::Protocol, "received a block of a packed file"))?;

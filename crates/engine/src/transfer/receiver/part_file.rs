@@ -502,7 +502,13 @@ pub(crate) fn create_replacing<T>(
 pub(crate) fn remove_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
     for name in [&names.journal, &names.journal_temp] {
         match dir.unlink(name) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                // A read-only file system says so before it looks for the name.
+                let is_there = dir.stat(name).is_ok();
+                if is_there {
+                    return Err(e);
+                }
+            }
             _ => {}
         }
     }

@@ -166,6 +166,9 @@ impl<'a> FileRegistry<'a> {
 
     /// Removes the part file of a file that no later session can continue.
     pub(crate) fn discard_part(&self, incoming: &IncomingFile) {
+        if self.dry_run {
+            return;
+        }
         if let Ok(dir) = self.dirs.open(incoming.dir) {
             remove_part(&dir, &incoming.name, &self.session);
         }

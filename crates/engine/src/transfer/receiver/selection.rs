@@ -5,7 +5,7 @@ use super::dirs::DestinationDirs;
 use super::existing::existing_of;
 use super::registry::FileRegistry;
 use super::requested::RequestedNames;
-use super::want_message::make_want;
+use super::want_message::{make_left_out, make_want};
 use crate::base::error::Error;
 use crate::stats::counters::add;
 use bankfull_proto::filter::FilterScope;
@@ -15,11 +15,9 @@ use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     ComparisonRules, Entry, EntryKind, Source, Verdict, WalkRules, Want,
 };
-use bankfull_sys::Dir;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 
 /// Rules of the request about the entries that a sender announces.
 pub(crate) struct Selection {
@@ -93,17 +91,14 @@ impl Selection {
                 add(&counts.files_total, 1);
                 add(&counts.bytes_total, entry.known_size());
                 let path = || dirs.path_of(entry.parent, &dirs.local_name(entry));
-                registry.stats.file_skipped(path, entry.known_size());
+                registry.stats.file_left_out(path, entry.known_size());
             }
         }
-        wants.push(make_want(entry.id, Verdict::Skip));
-        let name = dirs.local_name(entry);
-        let stays = |dir: Arc<Dir>| dir.stat(&name).is_ok();
-        match dirs.parent_of(entry).ok().flatten().is_some_and(stays) {
-            _ if entry.kind == EntryKind::HardLink => {}
-            true => registry.link_left(entry, entry.parent, &name),
-            false => registry.link_left_out(entry),
-        }
+        wants.push(match entry.kind {
+            EntryKind::File => make_left_out(entry.id),
+            _ => make_want(entry.id, Verdict::Skip),
+        });
+        registry.link_passed(entry);
         true
     }
 

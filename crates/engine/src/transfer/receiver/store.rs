@@ -165,6 +165,9 @@ impl<'a> FileStore<'a> {
         if let Some(output) = &self.output {
             return self.write_small(output, incoming, content);
         }
+        if self.dry_run {
+            return Err(io::Error::other("received content in a dry run"));
+        }
         let dir = self.registry.dirs.open(incoming.dir)?;
         // It may have begun after this file was announced.
         if !self.registry.dirs.is_parent_created(&incoming.entry) {
@@ -237,7 +240,8 @@ impl<'a> FileStore<'a> {
         if incoming.as_ref().is_some_and(|incoming| !incoming.entry.sparse) {
             return Err(WireError::Unexpected("holes in a file that was announced without").into());
         }
-        let part = incoming.as_ref().map(|incoming| self.parts.open(incoming));
+        let written = incoming.as_ref().filter(|_| !self.dry_run);
+        let part = written.map(|incoming| self.parts.open(incoming));
         let new_runs = self.registry.ledger().on_holes(holes)?;
         let (Some(incoming), Some(part)) = (incoming, part) else { return Ok(()) };
         let Some(layout) = incoming.layout() else { return Ok(()) };
@@ -354,6 +358,7 @@ impl<'a> FileStore<'a> {
     pub(crate) fn on_aborted(&self, aborted: &Aborted) -> Result<(), Error> {
         let registry = &self.registry;
         if !registry.ledger().on_aborted(aborted.file)? {
+            registry.link_withdrawn(aborted);
             return Ok(());
         }
         let Some(incoming) = registry.remove(aborted.file) else { return Ok(()) };

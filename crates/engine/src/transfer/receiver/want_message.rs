@@ -14,6 +14,12 @@ pub(crate) fn make_omission(file: u64) -> Want {
     Want { failure, ..make_want(file, Verdict::Skip) }
 }
 
+/// Returns the answer to a file that the rules for what exists leave out.
+pub(crate) fn make_left_out(file: u64) -> Want {
+    let failure = Some(Failure::new(Cause::Warning, "left out"));
+    Want { failure, ..make_want(file, Verdict::Skip) }
+}
+
 pub(crate) fn make_refusal(file: u64, failure: Failure) -> Want {
     Want { failure: Some(failure), ..make_want(file, Verdict::Refused) }
 }

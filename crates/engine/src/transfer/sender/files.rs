@@ -53,7 +53,7 @@ pub(crate) struct SourceFile {
     pub(crate) sendfile_refused: AtomicBool,
     open: Mutex<Option<Arc<File>>>,
     /// Device and inode.
-    inode: (u64, u64),
+    pub(super) inode: (u64, u64),
     /// Content that is not in that place.
     content: Option<Content>,
 }
@@ -213,7 +213,7 @@ impl SourceFiles {
     }
 
     /// Opens the directory that has a file's content.
-    fn dir_of(&self, file: &SourceFile) -> io::Result<Arc<Dir>> {
+    pub(super) fn dir_of(&self, file: &SourceFile) -> io::Result<Arc<Dir>> {
         match &file.linked {
             Some(linked) => retry_shortage(SHORTAGE_TIMEOUT, || linked.open()).map(Arc::new),
             None => self.dirs.open(file.dir),

@@ -5,6 +5,7 @@
 mod announce;
 pub(crate) mod files;
 mod found;
+mod further_names;
 mod input;
 pub(crate) mod metadata;
 mod name_queue;
@@ -38,6 +39,7 @@ use bankfull_proto::wire::control::{
     SideSummary, Totals, Verdict, Want,
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
+use further_names::announce_with_content;
 use metadata::SourceMetadata;
 use name_queue::NameQueue;
 use receiver_reports::{on_changes, on_deleted, with_peer_prefix};
@@ -230,7 +232,7 @@ impl<'a> Sender<'a> {
         let file = self.files.find(want.file);
         let mut holes = 0;
         if let Some(file) = &file
-            && matches!(want.verdict, Verdict::Send | Verdict::IfDiffers)
+            && want.verdict == Verdict::Send
             && file.entry.sparse
         {
             match self.announce_holes(file)? {
@@ -249,6 +251,9 @@ impl<'a> Sender<'a> {
         self.stats.counts.record(&file.stats, ByteSource::Unchecked, unchecked);
         self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         match next {
+            _ if file.entry.kind == EntryKind::HardLink && want.verdict == Verdict::Send => {
+                announce_with_content(self, &file);
+            }
             NextStep::SendDigest => self.send_digest(&file),
             NextStep::Completed => self.complete_unsent(&file, path.unwrap_or_default(), want),
             _ => self.post_file_end(want.file),
@@ -299,7 +304,10 @@ impl<'a> Sender<'a> {
                 let text = format!("{} was refused by the peer", path.display());
                 self.stats.file_failed(path, &Failure::new(Cause::Other, text));
             }
-            (Verdict::Skip, _) if is_file => {
+            (Verdict::Skip, Some(_)) if is_file => {
+                self.stats.file_left_out(|| path, file.entry.known_size());
+            }
+            (Verdict::Skip, None) if is_file => {
                 self.remove_later(file, &path);
                 self.stats.file_skipped(|| path, file.entry.known_size());
             }
@@ -453,6 +461,12 @@ impl<'a> Sender<'a> {
             self.forget(id);
             self.stats.file_completed(|| path, Outcome::WouldCopy, file.entry.size, None);
             return self.queue.notify_completion();
+        }
+        // An equal file has no part file, which the holes would need. An error means that the file
+        // failed meanwhile.
+        if !equal && file.entry.sparse {
+            let Ok(Some(holes)) = self.announce_holes(file) else { return };
+            self.stats.counts.record(&file.stats, ByteSource::Holes, holes);
         }
         let next = self.queue.with_ledger(|ledger| {
             let next = ledger.on_compared(id, equal);

@@ -1,4 +1,4 @@
-//! Reports of the receiver for people, which were requested.
+//! Reports of the receiver for people.
 
 use crate::base::error::Error;
 use crate::base::event::{Event, Outcome};
