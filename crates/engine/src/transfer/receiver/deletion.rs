@@ -1,18 +1,21 @@
 //! Deletion of extraneous entries of the destination, once everything else is done.
 
 use super::folded_names::{ignores_case, is_found_in_other_case};
-use super::registry::FileRegistry;
+use super::registry::{FileRegistry, MakeRoom};
 use super::source_names::SourceNames;
 use crate::base::error::{Error, failure};
 use crate::base::event::Outcome;
 use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::part_names::is_part_name;
 use crate::file_io::earlier::Backup;
+use crate::file_io::roots::AskedRules;
 use crate::stats::counters::read;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_ENTRIES_PER_BATCH, MAX_PATH_BYTES};
-use bankfull_proto::wire::control::{Cause, DeleteRules, Failure, Message, PathBytes, WalkRules};
+use bankfull_proto::wire::control::{
+    Cause, DeleteRules, Failure, Message, PathBytes, Source, WalkRules,
+};
 use bankfull_sys::{Dir, FileKind};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,6 +24,19 @@ use std::path::{Path, PathBuf};
 
 /// Entries that are read from a directory at a time. (chosen: as the walk lists)
 const LISTED_ENTRIES: usize = 16 << 10;
+
+/// Returns the remover of directories in the place of other entries.
+///
+/// `None` unless the copy deletes without a limit.
+pub(super) fn room_maker(asked: &AskedRules, sources: &[Source]) -> Option<MakeRoom> {
+    let rules = asked.delete.filter(|rules| rules.max.is_none())?;
+    let filters = asked.filters.clone();
+    let is_contents = sources.iter().any(|source| source.contents);
+    Some(Box::new(move |registry, parent, name| {
+        let deletion = Deletion::new(registry, (rules, SourceNames::new()), false);
+        deletion.make_room((&filters, is_contents), parent, name)
+    }))
+}
 
 /// Deletes at the end of a transfer.
 pub(super) struct Deletion<'d, 'a> {

@@ -415,7 +415,7 @@ impl DestinationDirs {
     }
 }
 
-/// True for the error of a directory that a dry run would create, or put in place of a file.
+/// True for the error of a directory that a dry run would create.
 fn is_planned(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(LOOP)

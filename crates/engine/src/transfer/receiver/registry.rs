@@ -2,21 +2,17 @@
 
 use super::changes::ChangeLog;
 use super::completion::Completion;
-use super::deletion::Deletion;
 use super::dirs::DestinationDirs;
 use super::incoming::IncomingFile;
 use super::link_groups::HardLinks;
 use super::part_file::remove_part;
-use super::source_names::SourceNames;
 use crate::base::error::{failure, problem_message};
 use crate::base::sync::lock;
-use crate::file_io::roots::AskedRules;
 use crate::session::Session;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::Outbox;
-use bankfull_proto::filter::FilterScope;
 use bankfull_proto::receive::ReceiveLedger;
-use bankfull_proto::wire::control::{Cause, DeleteRules, Failed, Failure, Message, Source};
+use bankfull_proto::wire::control::{Cause, Failed, Failure, Message};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -24,22 +20,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Rules for directories in the place of other entries.
-pub(crate) struct RoomRules {
-    pub(crate) delete: DeleteRules,
-    pub(crate) filters: FilterScope,
-    /// True if the contents of a source are copied.
-    pub(crate) is_contents: bool,
-}
-
-impl RoomRules {
-    /// Returns the rules of a copy that deletes without a limit.
-    pub(crate) fn new(asked: &AskedRules, sources: &[Source]) -> Option<Self> {
-        let delete = asked.delete.filter(|rules| rules.max.is_none())?;
-        let is_contents = sources.iter().any(|source| source.contents);
-        Some(Self { delete, filters: asked.filters.clone(), is_contents })
-    }
-}
+/// Remover of a directory in the place of another entry: by its parent's number and its name.
+///
+/// Returns false if it stays.
+pub(crate) type MakeRoom = Box<dyn Fn(&FileRegistry<'_>, u64, &OsStr) -> bool + Send + Sync>;
 
 /// Outstanding files of a receiving session with their ledger.
 pub(crate) struct FileRegistry<'a> {
@@ -52,8 +36,8 @@ pub(crate) struct FileRegistry<'a> {
     pub(crate) changes: ChangeLog<'a>,
     /// Inodes with several names.
     pub(crate) links: HardLinks,
-    /// Rules for directories in the place of other entries; `None`: they stay.
-    room: Option<RoomRules>,
+    /// Remover of directories in the place of other entries; `None`: they stay.
+    room: Option<MakeRoom>,
     pub(crate) dry_run: bool,
     /// Entries that the outstanding files count as, beyond one each.
     extra_weight: AtomicUsize,
@@ -69,7 +53,7 @@ impl<'a> FileRegistry<'a> {
         stats: &'a SessionStats<'a>,
         dirs: Arc<DestinationDirs>,
         (completion, changes, dry_run): (Arc<Completion>, ChangeLog<'a>, bool),
-        room: Option<RoomRules>,
+        room: Option<MakeRoom>,
     ) -> Self {
         let (links, extra_weight, ledger, incoming) = Default::default();
         Self {
@@ -145,12 +129,11 @@ impl<'a> FileRegistry<'a> {
 
     /// Removes a directory from the place of another entry; false if it stays.
     pub(crate) fn make_room(&self, parent: u64, name: &OsStr) -> bool {
-        let Some(room) = self.room.as_ref().filter(|_| !self.dry_run) else { return false };
-        let rules = (room.delete, SourceNames::new());
-        Deletion::new(self, rules, false).make_room((&room.filters, room.is_contents), parent, name)
+        let room = self.room.as_ref().filter(|_| !self.dry_run);
+        room.is_some_and(|remove| remove(self, parent, name))
     }
 
-    /// Puts an entry in its place, again if a directory was in the way and could be removed.
+    /// Puts an entry in its place, if necessary once a directory there is removed.
     pub(crate) fn put_in_room(
         &self,
         (parent, name): (u64, &OsStr),

@@ -7,6 +7,8 @@ use crate::base::error::{failure, problem_message};
 use crate::file_io::spooled_input::{INPUT_NAME, SHORT_INPUT_BYTES, SpooledInput};
 use crate::stats::counters::add;
 use bankfull_proto::limits::{MAX_FILE_BLOCKS, MIN_BLOCK_BYTES};
+use bankfull_proto::send::NextStep;
+use bankfull_proto::wire::control::Message;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
@@ -77,9 +79,22 @@ fn send_blocks(sender: &Sender<'_>, input: &SpooledInput, id: u64) -> io::Result
         }
         if is_at_end && size <= end {
             sender.queue.with_ledger(|ledger| ledger.on_file_end(id, size));
-            sender.post_file_end(id);
+            post_file_end(sender, id);
             return Ok(());
         }
     }
     Ok(())
+}
+
+/// Sends the size of an open-ended file that is wanted, once it is known.
+pub(super) fn post_file_end(sender: &Sender<'_>, id: u64) {
+    let next = sender.queue.with_ledger(|ledger| {
+        let (end, next) = ledger.take_file_end(id)?;
+        // Posted under the lock, so that the digest cannot overtake it.
+        sender.outbox.post(&Message::FileEnd(end));
+        Some(next)
+    });
+    if let (Some(NextStep::SendDigest), Some(file)) = (next, sender.files.find(id)) {
+        sender.send_digest(&file);
+    }
 }

@@ -40,6 +40,7 @@ use bankfull_proto::wire::control::{
 };
 use files::{Place, SourceError, SourceFile, SourceFiles};
 use further_names::announce_with_content;
+use input::post_file_end;
 use metadata::SourceMetadata;
 use name_queue::NameQueue;
 use receiver_reports::{on_changes, on_deleted, with_peer_prefix};
@@ -256,22 +257,9 @@ impl<'a> Sender<'a> {
             }
             NextStep::SendDigest => self.send_digest(&file),
             NextStep::Completed => self.complete_unsent(&file, path.unwrap_or_default(), want),
-            _ => self.post_file_end(want.file),
+            _ => post_file_end(self, want.file),
         }
         Ok(next == NextStep::Work)
-    }
-
-    /// Sends the size of an open-ended file that is wanted, once it is known.
-    pub(super) fn post_file_end(&self, id: u64) {
-        let next = self.queue.with_ledger(|ledger| {
-            let (end, next) = ledger.take_file_end(id)?;
-            // Posted under the lock, so that the digest cannot overtake it.
-            self.outbox.post(&Message::FileEnd(end));
-            Some(next)
-        });
-        if let (Some(NextStep::SendDigest), Some(file)) = (next, self.files.find(id)) {
-            self.send_digest(&file);
-        }
     }
 
     /// Sends the holes of a file; returns their bytes, or `None` if it failed or the session stops.
