@@ -145,7 +145,7 @@ fn existing_file_is_kept_by_flags_and_by_failures() {
     let mut command = daemon.cp();
     command.args(["--ignore-existing", "-", &daemon.url("out")]);
     let done = run(&mut script("\"$@\" < <(head -c 30M /dev/zero)", &command)).expect(0);
-    assert_eq!(done.figures(["skipped_files", "skipped_bytes"]), [1, 0]);
+    assert_eq!(done.figures(["left_out_files", "left_out_bytes"]), [1, 0]);
     let mut command = daemon.cp();
     command.args(["-", &daemon.url("out")]);
     run(&mut script("\"$@\" <.", &command)).expect(23).fails(&["cannot read the input: is a"]);
