@@ -427,3 +427,16 @@ fn chmod_is_that_of_rsync() {
         (0..16).any(|name| mode("ours", name) != mode("s", name))
     });
 }
+
+#[test]
+fn new_directory_inherits_its_group() {
+    let here = Scratch::new();
+    write_file(&here.join("s/new/f"), b"x");
+    fs::create_dir(here.join("copy")).unwrap();
+    set_mode(&here.join("copy"), 0o2775);
+    set_mode(&here.join("s/new"), 0o755);
+    let from = format!("{}/", here.join("s").display());
+    run(cp().arg("--no-perms").arg(&from).arg(here.join("copy"))).expect(0);
+    let mode = |path: &str| fs::metadata(here.join(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("copy"), mode("copy/new")), (0o2775, 0o2755));
+}

@@ -284,7 +284,10 @@ impl MetadataWriter {
         lost: &LostMetadata,
     ) -> u32 {
         if self.keeps(MetadataRules::NO_MODES) {
-            return earlier.unwrap_or(entry.mode & 0o777 & !bankfull_sys::umask());
+            // A new directory inherits set-group-ID. (mkdir(2))
+            let inherited = if entry.kind == EntryKind::Dir { now.mode & SET_ID_BITS } else { 0 };
+            let new = entry.mode & 0o777 & !bankfull_sys::umask();
+            return earlier.unwrap_or(new | inherited);
         }
         let mode = entry.mode & 0o7777;
         match (entry.kind, self.permits.set_id) {
