@@ -145,7 +145,8 @@ fn say_and_leave(port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = connect_remote(port);
     socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     let _ = socket.write_all(bytes);
-    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    // The daemon may have closed it already.
+    let _ = socket.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
     answer
