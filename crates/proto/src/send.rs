@@ -12,7 +12,8 @@ use crate::limits::{MAX_PACK_FILES, PACK_TARGET_BYTES};
 use crate::open_dirs::OpenDirs;
 use crate::wire::control::{Entry, EntryKind, FileEnd, FileRuns, Verdict, Want};
 use crate::wire::data::PACK_RECORD_BYTES;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 use crate::outgoing::{Blocks, Body, End, File, State};
 pub use crate::work::{NextStep, Work};
@@ -33,7 +34,8 @@ const MIN_PACK_FILES: usize = 8;
 /// Ledger of the sender.
 #[derive(Debug, Default)]
 pub struct SendLedger {
-    files: HashMap<u64, File>,
+    /// Their numbers are from this side, as are those of blocks in flight.
+    files: FxHashMap<u64, File>,
     dirs: OpenDirs,
     /// Queue of files with unassigned blocks.
     block_files: VecDeque<u64>,
@@ -42,7 +44,7 @@ pub struct SendLedger {
     /// Queue of files to compare.
     compare: VecDeque<(u64, FileHash)>,
     /// Assigned and unacknowledged blocks, with their stream. A packed file counts as block 0.
-    in_flight: HashMap<(u64, u64), u32>,
+    in_flight: FxHashMap<(u64, u64), u32>,
     /// Sum of the weights of all files.
     extra_weight: usize,
     all_announced: bool,

@@ -16,7 +16,7 @@ use bankfull_proto::wire::control::{
     Cause, Entry, EntryKind, ExtraMetadata, Failure, FileRuns, MetadataRules, Special, SpecialKind,
 };
 use bankfull_sys::{Dir, FileKind, SHORTAGE_TIMEOUT, SpecialFile, Stat, retry_shortage};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -142,7 +142,8 @@ pub(crate) enum SourceError {
 /// Source files by number.
 #[derive(Debug, Default)]
 pub(crate) struct SourceFiles {
-    files: Mutex<HashMap<u64, Arc<SourceFile>>>,
+    /// Their numbers are from this side.
+    files: Mutex<FxHashMap<u64, Arc<SourceFile>>>,
     pub(crate) dirs: DirTable,
     pub(crate) metadata: SourceMetadata,
     pub(crate) virtual_files: VirtualFiles,

@@ -155,7 +155,11 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.outbox.wait_for_room();
         let limit = self.sender.session.send.max_outstanding_files;
         let max_dirs = limit.max(MIN_OUTSTANDING_DIRS) as usize;
-        let outstanding = self.sender.queue.with_ledger(|ledger| ledger.outstanding_files());
+        let outstanding = |ledger: &SendLedger| {
+            (ledger.outstanding_files(), ledger.outstanding_dirs() >= max_dirs)
+        };
+        let (outstanding, has_many_dirs) =
+            self.sender.queue.with_ledger(|ledger| outstanding(ledger));
         // A merging receiver answers once everything is announced, and has no limit.
         let is_limited = limit <= MAX_OUTSTANDING_FILES;
         if is_limited && outstanding >= self.useful_files.get().min(limit) as usize {
@@ -163,7 +167,9 @@ impl<'s, 'a> Walk<'s, 'a> {
             let limit = self.useful_files.get().min(limit).max(1);
             self.wait_for_fewer(SendLedger::outstanding_files, limit as usize);
         }
-        self.wait_for_fewer(SendLedger::outstanding_dirs, max_dirs);
+        if has_many_dirs {
+            self.wait_for_fewer(SendLedger::outstanding_dirs, max_dirs);
+        }
         let virtual_files = &self.sender.files.virtual_files;
         if virtual_files.is_full() {
             self.sender.announcer.flush();
