@@ -34,7 +34,7 @@ public final class Message {
     public static final int PING = 22;
     public static final int DIFFERS = 24;
     public static final int COMPLETED_DIRECTORIES = 31;
-    private static final int MAX_NUMBER = 38;
+    private static final int MAX_NUMBER = 39;
     /** First byte of each message: number and body, in CBOR. */
     private static final byte ARRAY_OF_TWO = (byte) 0x82;
 
