@@ -1,5 +1,6 @@
 //! The open file that a transfer sends instead of a source.
 
+use super::reconnect::without_hint;
 use crate::base::error::{Error, ErrorKind};
 use crate::file_io::spooled_input::SpooledInput;
 use crate::model::transfer_options::TransferOptions;
@@ -45,8 +46,7 @@ pub(super) fn explain_loss(input: Option<&SpooledInput>, error: Error) -> Error 
     if !is_lost || input.is_none_or(SpooledInput::can_restart) {
         return error;
     }
-    let error_text = error.to_string();
-    let text = error_text.split("; ").next().unwrap_or_default();
+    let text = without_hint(&error);
     let text = format!("{text}; the input cannot be read again: run its program once more");
     Error::new(error.kind(), text)
 }

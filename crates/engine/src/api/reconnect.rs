@@ -97,7 +97,7 @@ fn is_cancelled_within(cancel: &Cancel, pause: Duration) -> bool {
 }
 
 /// Returns the message of an error without the advice to run the command again.
-fn without_hint(error: &Error) -> String {
+pub(super) fn without_hint(error: &Error) -> String {
     let message = error.to_string();
     message.strip_suffix(RERUN_HINT).unwrap_or(&message).to_owned()
 }

@@ -1,6 +1,6 @@
 //! Content of unknown size, such as standard input, that is sent while it is read.
 //!
-//! What is read stays in memory until the receiver has it. The reader waits while that is much.
+//! Blocks stay in memory until they are acknowledged. The reader waits while many do.
 
 use crate::base::sync::lock;
 use bankfull_proto::blocks::BlockSet;
@@ -111,7 +111,7 @@ impl SpooledInput {
     /// `None` once `is_stopped`.
     ///
     /// # Errors
-    /// Those of reading, and shortage of memory.
+    /// Read errors, and shortage of memory.
     pub(crate) fn read_to(
         &self,
         size: u64,
@@ -161,7 +161,7 @@ impl SpooledInput {
     /// Extends the last block with zeros.
     ///
     /// # Errors
-    /// Those of the spool.
+    /// Write errors of the spool.
     pub(crate) fn pad(&self, size: u64) -> io::Result<()> {
         self.spool.set_len(size)
     }
@@ -171,6 +171,10 @@ impl SpooledInput {
     /// Returns false once `is_stopped`.
     pub(crate) fn hold(&self, index: u64, block: u64, is_stopped: impl Fn() -> bool) -> bool {
         let mut state = lock(&self.state);
+        // A lost session may have left it.
+        if state.held.contains(index) {
+            return true;
+        }
         while (state.held.count() + 1) * block > self.max_held {
             if is_stopped() {
                 return false;
@@ -236,6 +240,8 @@ mod tests {
         let blocks = input.max_held / BLOCK;
         assert!((0..blocks).all(|index| input.hold(index, BLOCK, || false)));
         assert!(!input.hold(blocks, BLOCK, || true) && input.can_restart());
+        // A second session finds them held, and does not wait for them.
+        assert!((0..blocks).all(|index| input.hold(index, BLOCK, || true)));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| input.hold(blocks, BLOCK, || false));
             // A block that is not held frees nothing.
