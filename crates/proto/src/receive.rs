@@ -124,15 +124,15 @@ impl ReceiveLedger {
     /// Each of them is pending until [`on_block_checked`](Self::on_block_checked) or
     /// [`on_check_failed`](Self::on_check_failed).
     pub fn expect_blocks(&mut self, id: u64, layout: Layout, left: &BlockSet) {
-        self.expect(id, layout, left, None);
+        self.insert_blocks(id, layout, left, None);
     }
 
     /// Adds a wanted file of blocks whose number is not known yet.
     pub fn expect_open_ended(&mut self, id: u64, layout: Layout) {
-        self.expect(id, layout, &BlockSet::new(layout.count()), Some(End::Unknown));
+        self.insert_blocks(id, layout, &BlockSet::new(layout.count()), Some(End::Unknown));
     }
 
-    fn expect(&mut self, id: u64, layout: Layout, left: &BlockSet, end: Option<End>) {
+    fn insert_blocks(&mut self, id: u64, layout: Layout, left: &BlockSet, end: Option<End>) {
         let blocks = Blocks {
             layout,
             verified: BlockSet::new(layout.count()),

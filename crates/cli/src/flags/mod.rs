@@ -112,7 +112,7 @@ pub(crate) fn command() -> clap::Command {
 /// Parses a command line, the first word of which is the program.
 ///
 /// # Errors
-/// Those of clap, and help and version.
+/// Errors of clap; help and version are among them.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
     let mut matches = command.try_get_matches_from_mut(arguments)?;

@@ -192,7 +192,7 @@ impl Backup {
 
     /// Gives an entry a second name as a backup, in place of an earlier one.
     ///
-    /// Where it may have none, it is renamed.
+    /// An entry that cannot have one is renamed.
     ///
     /// `above` is the path of its directory beneath the destination. Directories have none.
     ///
@@ -235,7 +235,7 @@ impl Backup {
 /// A file that cannot have one is renamed.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` if both names are of the same file.
+/// Errors of the file system; `InvalidInput` if both names are of the same file.
 fn replace_by_link(to: &Dir, to_name: &OsStr, from: &Dir, name: &OsStr) -> io::Result<()> {
     for _ in 0..MAX_TRIES {
         match to.link(to_name, from, name) {

@@ -47,7 +47,7 @@ impl ReceiveLimit {
 
     /// Waits for the time that received bytes take.
     ///
-    /// What exceeds a burst was read before the limit became lower, and is not counted.
+    /// Bytes beyond a burst were read before the limit became lower, and take no time.
     ///
     /// # Errors
     /// `ConnectionAborted` if the session ends first.

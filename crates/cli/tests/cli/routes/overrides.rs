@@ -7,6 +7,7 @@ use super::super::harness::{
 };
 use super::{UNREACHABLE, cp_through_firewall, firewalled};
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -54,15 +55,20 @@ fn max_rate_limits_copies_with_a_daemon() {
     }
 }
 
-#[test]
-fn max_rate_limits_copies_within_a_host() {
-    let here = Scratch::new();
+/// Makes a directory of 1 MB in files that no file system shares: they are read and written.
+fn small_files(here: &Scratch) -> PathBuf {
     let source = here.join("s");
     fs::create_dir(&source).unwrap();
-    // No file system shares these: they are read and written.
     for number in 0..50 {
         write_file(&source.join(number.to_string()), vec![b'x'; 20_000]);
     }
+    source
+}
+
+#[test]
+fn max_rate_limits_copies_within_a_host() {
+    let here = Scratch::new();
+    let source = small_files(&here);
     let started = Instant::now();
     let mut command = cp();
     command.args(["--max-rate", "8mbit"]).arg(&source).arg(here.join("d"));
@@ -140,11 +146,7 @@ fn schedule_that_changes_is_followed_by_a_running_copy() {
 #[test]
 fn schedule_limits_a_copy_within_a_host_until_it_changes() {
     let here = Scratch::new();
-    let source = here.join("s");
-    fs::create_dir(&source).unwrap();
-    for number in 0..50 {
-        write_file(&source.join(number.to_string()), vec![b'x'; 20_000]);
-    }
+    let source = small_files(&here);
     let started = Instant::now();
     let mut command = cp();
     command.args(["--schedule", "00:00-12:00=400kbit,*=max"]).arg(&source).arg(here.join("d"));

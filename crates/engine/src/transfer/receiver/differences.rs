@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 impl MetadataWriter {
     /// Returns the differences of an entry from one of its kind; `window` is that of its times.
     ///
-    /// What this receiver cannot set is none, but counted in `lost`.
+    /// Metadata that this receiver cannot set is no difference; `lost` counts it.
     ///
     /// # Errors
     /// Attributes that cannot be read.

@@ -131,6 +131,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transfer::receiver::source_names::tests::entry;
     use bankfull_proto::wire::control::{EntryKind, ExtraMetadata};
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
         links.announce(7).unwrap();
         let name = |id| {
             let extra = ExtraMetadata { link_group: Some(7), ..ExtraMetadata::default() };
-            Entry { id, extra: Some(Box::new(extra)), ..entry() }
+            Entry { id, extra: Some(Box::new(extra)), ..entry(1, 0, "f", EntryKind::HardLink) }
         };
         assert!(links.settle(7, Group::Passed).is_empty());
         assert!(matches!(links.state_for(&name(2)), Some(Group::Passed)));
@@ -153,26 +154,6 @@ mod tests {
         let waited = links.settle(7, Group::Passed);
         assert_eq!(waited.iter().map(|entry| entry.id).collect::<Vec<_>>(), [3]);
         assert!(matches!(links.state_for(&waited[0]), Some(Group::Passed)));
-    }
-
-    fn entry() -> Entry {
-        Entry {
-            id: 1,
-            parent: 0,
-            name: b"f".to_vec(),
-            kind: EntryKind::HardLink,
-            mode: 0o644,
-            mtime_secs: 0,
-            mtime_nanos: 0,
-            size: 0,
-            version: 1,
-            uid: 0,
-            gid: 0,
-            block_bytes: 0,
-            sparse: false,
-            target: Vec::new(),
-            extra: None,
-        }
     }
 
     #[test]

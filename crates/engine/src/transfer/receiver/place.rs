@@ -10,7 +10,7 @@ use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
 use bankfull_proto::part::{COMMIT_STEPS, CommitStep};
 use bankfull_proto::wire::control::{Cause, Entry, Failure, MetadataRules};
-use bankfull_sys::{Dir, FileKind, Stat};
+use bankfull_sys::{Dir, FileKind};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -148,7 +148,7 @@ impl Placer {
                     && dir.read_link(name).is_ok_and(|t| t == target) =>
             {
                 if !self.dry_run {
-                    self.refresh_metadata(dir, name, entry, stat).map_err(failed)?;
+                    self.dirs.metadata.refresh(dir, name, entry, stat).map_err(failed)?;
                 }
                 return Ok(false);
             }
@@ -190,7 +190,7 @@ impl Placer {
             }
             Ok(stat) if stat.special == Some(special) => {
                 if !self.dry_run {
-                    self.refresh_metadata(dir, name, entry, stat).map_err(failed)?;
+                    self.dirs.metadata.refresh(dir, name, entry, stat).map_err(failed)?;
                 }
                 return Ok(Some(false));
             }
@@ -212,16 +212,5 @@ impl Placer {
         metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
         self.dirs.put(dir, &draft, name, entry.parent).map_err(failed)?;
         Ok(Some(true))
-    }
-
-    /// Updates the metadata of a file that was found with that of `now`.
-    pub(crate) fn refresh_metadata(
-        &self,
-        dir: &Dir,
-        name: &OsStr,
-        entry: &Entry,
-        now: Stat,
-    ) -> io::Result<()> {
-        self.dirs.metadata.refresh(dir, name, entry, now)
     }
 }

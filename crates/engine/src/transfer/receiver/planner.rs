@@ -168,8 +168,10 @@ impl Planner<'_, '_> {
         let Some(now) = existing.filter(|_| !incoming.is_linked) else { return Ok(()) };
         let kept = Some(existing_of(&now)).filter(|found| self.keeps_time(entry, found));
         let kept = kept.map(|found| with_time_of(entry, &found));
-        self.placer
-            .refresh_metadata(dir, &incoming.name, kept.as_ref().unwrap_or(entry), now)
+        self.registry
+            .dirs
+            .metadata
+            .refresh(dir, &incoming.name, kept.as_ref().unwrap_or(entry), now)
             .map_err(|e| self.registry.write_failure(incoming, &e))
     }
 

@@ -160,10 +160,10 @@ impl SourceNames {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn entry(id: u64, parent: u64, name: &str, kind: EntryKind) -> Entry {
+    pub(crate) fn entry(id: u64, parent: u64, name: &str, kind: EntryKind) -> Entry {
         Entry {
             id,
             parent,

@@ -410,7 +410,7 @@ impl<'a> FileStore<'a> {
         let Some(copy) = incoming.compared.chosen() else {
             let now = dir.stat(&incoming.name).map_err(failed)?;
             let (name, entry) = (&incoming.name, &incoming.entry);
-            return self.placer.refresh_metadata(&dir, name, entry, now).map_err(failed);
+            return registry.dirs.metadata.refresh(&dir, name, entry, now).map_err(failed);
         };
         registry.dirs.metadata.lost.add_all(&copy.lost);
         if copy.is_linked || registry.link_earlier(incoming, copy, false)? {
