@@ -184,7 +184,8 @@ fn transfer(
         Some(block) => transfer.block(block),
         None => transfer,
     };
-    file_list::refuse_conflicts(&flags.filters.rules, &flags.selection)?;
+    let sources = &flags.operands.sources;
+    file_list::refuse_conflicts(&flags.filters.rules, &flags.selection, sources)?;
     let filters = Filters::parse(&flags.filters.rules)?;
     let transfer = transfer
         .direct(flags.direct.into())

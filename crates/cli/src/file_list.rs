@@ -3,6 +3,7 @@
 use crate::flags::SelectionFlags;
 use crate::output::printable;
 use bankfull::{Error, ErrorKind, FileList, FilterRule, Location};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -14,6 +15,7 @@ const MAX_LIST_BYTES: u64 = 1 << 30;
 pub(crate) fn refuse_conflicts(
     rules: &[FilterRule],
     selection: &SelectionFlags,
+    sources: &[OsString],
 ) -> Result<(), Error> {
     let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
     let files = rules.iter().filter_map(|rule| match rule {
@@ -27,8 +29,9 @@ pub(crate) fn refuse_conflicts(
         );
     }
     let lists = selection.files_from.iter().map(|list| list.as_os_str());
-    if files.chain(lists).filter(|name| *name == "-").count() > 1 {
-        return usage("standard input can be read once: write all but one of the lists to files");
+    let sources = sources.iter().map(OsString::as_os_str);
+    if files.chain(lists).chain(sources).filter(|name| *name == "-").count() > 1 {
+        return usage("standard input can be read once: write the lists to files");
     }
     Ok(())
 }

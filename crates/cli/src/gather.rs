@@ -165,7 +165,7 @@ fn gathering(
     }
     let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, environment)?;
     let layout = flags.merge.map_or(Layout::ByHost, |rule| Layout::Merged(rule.into()));
-    file_list::refuse_conflicts(&flags.filters.rules, &flags.selection)?;
+    file_list::refuse_conflicts(&flags.filters.rules, &flags.selection, &[])?;
     let filters = Filters::parse(&flags.filters.rules)?;
     let gather = Gather::new(sources, destination)
         .layout(layout)

@@ -99,6 +99,7 @@ fn options_for_trees_are_refused() {
         (&["--relative", "-", "out"], source),
         (&["-", "-"], "the destination - cannot be used with the source -"),
         (&["-", "other", "out"], "standard input must be the only source"),
+        (&["--exclude-from=-", "-", "out"], "standard input can be read once"),
     ] {
         let done = run(cp().current_dir(here.path()).args(flags));
         done.expect(1).says(&[text]);
