@@ -103,9 +103,18 @@ fn local_copy_of_a_huge_file_ends_with_a_signal() {
     let mut command = command();
     command.args(["cp", "--checksum", "--dry-run"]).arg(here.join("huge")).arg(&into);
     let copy = Running::start(&mut command);
+    wait_until("it catches signals", || catches(copy.id(), Signal::TERM));
     thread::sleep(MOMENT);
     copy.signal(Signal::TERM);
     copy.wait_for(SOON).expect(20);
+}
+
+/// True if a process has a handler for a signal. (proc(5))
+fn catches(id: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 1 << (signal.as_raw() - 1) != 0)
 }
 
 /// Clients in all states in which a daemon waits or works for them.
