@@ -153,7 +153,7 @@ impl Dir {
     ///
     /// `InvalidInput` if it is not a regular file; otherwise as [`Dir::open_beneath`].
     pub fn open_file_beneath(&self, rel: &[u8]) -> io::Result<File> {
-        require_regular(beneath::open(self, rel, PROBE_FLAGS | OFlags::RDONLY))
+        open_regular(PROBE_FLAGS | OFlags::RDONLY, |flags| beneath::open(self, rel, flags))
     }
 
     /// Opens the regular file that is the entry `name` for reading.
@@ -162,7 +162,7 @@ impl Dir {
     ///
     /// `ELOOP` for a symbolic link, `InvalidInput` for anything else but a regular file.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
-        require_regular(open_child(self, name, PROBE_FLAGS | OFlags::RDONLY, Mode::empty()))
+        open_regular(PROBE_FLAGS | OFlags::RDONLY, |flags| self.open_entry(name, flags))
     }
 
     /// Opens a regular file of a virtual file system; its reads never wait for more content.
@@ -176,6 +176,10 @@ impl Dir {
             FileKind::File => Ok(opened.into()),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
+    }
+
+    fn open_entry(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+        open_child(self, name, flags, Mode::empty())
     }
 
     /// Creates the regular file `name` with `mode` less the umask; opens it for reading and
@@ -196,7 +200,7 @@ impl Dir {
     /// `NotFound`, `ELOOP` for a symbolic link, `IsADirectory` for a directory, `InvalidInput` for
     /// anything else but a regular file.
     pub fn open_rw(&self, name: &OsStr) -> io::Result<File> {
-        require_regular(open_child(self, name, PROBE_FLAGS | OFlags::RDWR, Mode::empty()))
+        open_regular(PROBE_FLAGS | OFlags::RDWR, |flags| self.open_entry(name, flags))
     }
 
     /// Describes the entry `name`; a symbolic link itself, not its target.
@@ -387,7 +391,7 @@ impl Dir {
     /// As for [`Dir::open_file`].
     pub fn open_file_noatime(&self, name: &OsStr) -> io::Result<File> {
         let flags = PROBE_FLAGS | OFlags::RDONLY | OFlags::NOATIME;
-        match require_regular(open_child(self, name, flags, Mode::empty())) {
+        match open_regular(flags, |flags| self.open_entry(name, flags)) {
             Err(e) if e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => self.open_file(name),
             opened => opened,
         }
@@ -519,11 +523,14 @@ impl AsFd for Dir {
     }
 }
 
-/// Converts the result of an open with [`PROBE_FLAGS`] to a blocking regular file.
+/// Opens a regular file with `flags`, which include [`PROBE_FLAGS`]; its reads block.
 ///
 /// Any other file type is rejected.
-fn require_regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
-    let fd = match opened {
+fn open_regular(
+    flags: OFlags,
+    open: impl FnOnce(OFlags) -> io::Result<OwnedFd>,
+) -> io::Result<File> {
+    let fd = match open(flags) {
         // A socket, or a device without a driver: exists, but is not a regular file.
         Err(err) if err.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
             return Err(not_regular_error());
@@ -533,8 +540,7 @@ fn require_regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
     if stat_file(&fd)?.kind != FileKind::File {
         return Err(not_regular_error());
     }
-    // Only the non-blocking flag needs clearing: F_SETFL does not affect the access mode.
-    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    // F_SETFL does not affect the access mode.
     rustix::fs::fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))?;
     Ok(fd.into())
 }

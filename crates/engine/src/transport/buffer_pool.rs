@@ -35,8 +35,8 @@ const MAX_DEFAULT_LIMIT: Bytes = Bytes::mib(1024);
 /// does not delay transfers to another one. (chosen: a quarter)
 const RESERVE_DIVISOR: u64 = 4;
 
-/// Free chunks kept beyond the guaranteed ones, if they were in use in this epoch: the kernel
-/// zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
+/// Free chunks kept in addition to the guaranteed ones, if as many were in use in this epoch: the
+/// kernel zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
 const MAX_SPARE_BYTES: u64 = 8 << 20;
 
 /// Fraction of the limit for unread data of QUIC connections. Their receive buffer is in this
@@ -290,8 +290,7 @@ impl PoolState {
         if size > before {
             self.waiting.iter().for_each(|share| share.released.notify_one());
         }
-        let spare = self.retained_limit().saturating_sub(self.used_bytes) / CHUNK_BYTES as u64;
-        self.spare.truncate(spare as usize);
+        self.spare.truncate(self.max_spare());
         self.epoch_start = now;
         self.epoch = empty_interval(self.used_bytes, self.memory_used);
     }
@@ -318,14 +317,18 @@ impl PoolState {
         Ok(pages)
     }
 
-    /// Returns the memory to retain, used or free: the guaranteed chunks, and the peak of this
-    /// epoch up to [`MAX_SPARE_BYTES`] beyond them.
-    fn retained_limit(&self) -> u64 {
+    /// Returns the number of free chunks to retain.
+    ///
+    /// With those in use, they are the guaranteed chunks or the peak of this epoch. A backlog that
+    /// lasts thus takes the chunks that it releases, and little is retained once it is processed.
+    fn max_spare(&self) -> usize {
         let guaranteed = self.guaranteed_bytes();
-        self.epoch.max_used.0.clamp(guaranteed, guaranteed + MAX_SPARE_BYTES)
+        let peak = self.epoch.max_used.0.max(guaranteed);
+        let wanted = guaranteed.saturating_sub(self.used_bytes) + MAX_SPARE_BYTES;
+        (wanted.min(peak.saturating_sub(self.used_bytes)) / CHUNK_BYTES as u64) as usize
     }
 
-    /// Takes a chunk back; its memory is retained up to [`retained_limit`](Self::retained_limit).
+    /// Takes a chunk back; its memory is retained up to [`max_spare`](Self::max_spare).
     fn release(&mut self, pages: Pages, share: &PoolShare) {
         self.used_bytes -= CHUNK_BYTES as u64;
         let used = share.used.fetch_sub(CHUNK_BYTES as u64, Ordering::Relaxed);
@@ -336,8 +339,7 @@ impl PoolState {
         lock(&share.backlog).on_processed(self.origin.elapsed(), beyond);
         self.epoch.min_used = self.epoch.min_used.min(Bytes(self.used_bytes));
         self.epoch.processed += Bytes(CHUNK_BYTES as u64);
-        let retained = self.used_bytes + (self.spare.len() * CHUNK_BYTES) as u64;
-        if retained < self.retained_limit() {
+        if self.spare.len() < self.max_spare() {
             self.spare.push(pages);
         }
         self.shares_to_wake(share, Instant::now())

@@ -283,6 +283,13 @@ impl SourceFiles {
 
     /// Opens a file for a single reader, after checking it against its entry.
     pub(crate) fn open_uncached(&self, file: &SourceFile) -> Result<File, SourceError> {
+        let opened = self.open_unchecked(file)?;
+        self.check(file, &opened)?;
+        Ok(opened)
+    }
+
+    /// Opens a file that its reader checks later.
+    fn open_unchecked(&self, file: &SourceFile) -> Result<File, SourceError> {
         match &file.content {
             Some(Content::Whole(content)) => {
                 return bankfull_sys::memory_file(&content.bytes)
@@ -293,15 +300,12 @@ impl SourceFiles {
             }
             None => {}
         }
-        let opened = self
-            .dir_of(file)
+        self.dir_of(file)
             .and_then(|dir| match self.metadata.keeps(MetadataRules::OPEN_NOATIME) {
                 true => dir.open_file_noatime(&file.name),
                 false => dir.open_file(&file.name),
             })
-            .map_err(|e| self.failed(file, &e))?;
-        self.check(file, &opened)?;
-        Ok(opened)
+            .map_err(|e| self.failed(file, &e))
     }
 
     /// Checks that an open file still matches its entry.
@@ -328,7 +332,7 @@ impl SourceFiles {
 
     /// Reads a whole file into a buffer of its announced size; fails if it changed meanwhile.
     pub(crate) fn read_whole(&self, file: &SourceFile, out: &mut [u8]) -> Result<(), SourceError> {
-        let opened = self.open_uncached(file)?;
+        let opened = self.open_unchecked(file)?;
         if let Err(e) = opened.read_exact_at(out, 0) {
             let ended = e.kind() == io::ErrorKind::UnexpectedEof;
             return Err(if ended { SourceError::Changed } else { self.failed(file, &e) });

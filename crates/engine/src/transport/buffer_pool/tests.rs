@@ -118,3 +118,26 @@ fn tiny_limit_does_not_deadlock() {
     });
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
+
+#[test]
+fn released_memory_serves_a_lasting_backlog() {
+    let pool = BufferPool::new(Some(Bytes::mib(256)));
+    let _share = pool.share();
+    let mut guard = lock(&pool.state);
+    let state = guard.as_mut().unwrap();
+    let spare = MAX_SPARE_BYTES / CHUNK;
+    let mut max_spare = |peak: u64, used: u64| {
+        state.epoch.max_used = Bytes(peak * CHUNK);
+        state.used_bytes = used * CHUNK;
+        state.max_spare() as u64
+    };
+    // Idle: the guaranteed chunks, and as many more as were in use.
+    assert_eq!(max_spare(0, 0), CHUNKS_PER_STREAM);
+    assert_eq!(max_spare(CHUNKS_PER_STREAM + 2, 0), CHUNKS_PER_STREAM + 2);
+    assert_eq!(max_spare(1000, 0), CHUNKS_PER_STREAM + spare);
+    // A backlog of 500 chunks takes what it has just released.
+    assert_eq!(max_spare(500, 499), 1);
+    assert_eq!(max_spare(500, 490), 10);
+    assert_eq!(max_spare(500, 100), spare);
+    state.used_bytes = 0;
+}
