@@ -4,6 +4,7 @@ use super::harness::{
     Daemon, Scratch, cp, is_root, run, set_mode, snapshot, unprivileged, write_file,
 };
 use super::rsync::has_rsync;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -281,6 +282,31 @@ fn referents_of_links_are_not_removed() {
 }
 
 #[test]
+fn sources_stay_if_the_destination_reports_a_failure() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    let source = here.path().join("s");
+    write_file(&source.join("f"), b"x");
+    let copy = here.path().join("copy");
+    let rules = ["--delete", "--max-delete=0", "--remove-source-files"];
+    let [from, to] = [&source, &copy].map(|path| format!("{}/", path.display()));
+    for (mut command, from, to) in [
+        (cp(), from.clone(), to.clone()),
+        (daemon.cp(), from, daemon.url("copy/")),
+        (daemon.cp(), daemon.url("s/"), to),
+    ] {
+        write_file(&copy.join("gone"), b"x");
+        let done = run(command.args(rules).arg(from).arg(to)).expect(25);
+        let is_said = |event: &Value| {
+            let text = event["message"].as_str();
+            event["event"] == "warning" && text.is_some_and(|t| t.contains("1 source file stays"))
+        };
+        assert!(done.events().iter().any(is_said), "{:?}", done.events());
+        assert!(source.join("f").exists());
+    }
+}
+
+#[test]
 fn removal_that_could_lose_something_is_refused() {
     let here = Scratch::new();
     write_file(&here.path().join("f"), b"x");
@@ -288,6 +314,9 @@ fn removal_that_could_lose_something_is_refused() {
     let mut command = cp();
     command.args(["--remove-source-files", "--existing"]).arg(here.path().join("f")).arg(&copy);
     run(&mut command).expect(1).says(&["--remove-source-files would remove what", "--existing"]);
+    let mut command = cp();
+    command.args(["--remove-source-files", "--size-only"]).arg(here.path().join("f")).arg(&copy);
+    run(&mut command).expect(1).says(&["or --size-only leaves out"]);
     let daemon = Daemon::start(here.path(), &["--read-only"]);
     let mut command = daemon.cp();
     let refused = run(command.arg("--remove-source-files").arg(daemon.url("f")).arg(&copy));

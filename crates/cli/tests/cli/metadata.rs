@@ -308,12 +308,13 @@ fn owners_and_modes_are_replaced_on_every_route() {
     let routes = Routes::start();
     let source = routes.root.path().join("s");
     fs::create_dir(&source).unwrap();
-    for (name, owner) in [("one", 1), ("two", 2), ("odd", 4_000_001)] {
+    for (name, owner) in [("one", 1), ("two", 2), ("odd", 4_000_001), ("super", 0)] {
         write_file(&source.join(name), b"x");
         chown(source.join(name), Some(owner), Some(owner)).unwrap();
         set_mode(&source.join(name), 0o777);
     }
-    let flags = ["--usermap=daemon:bin,4000000-4100000:7", "--groupmap=*:adm", "--chmod=Fgo-w"];
+    let users = "--usermap=daemon:bin,4000000-4100000:7,r??t:sys";
+    let flags = [users, "--groupmap=*:adm", "--chmod=Fgo-w"];
     let group = fs::read_to_string("/etc/group").unwrap();
     let adm = group.lines().find_map(|line| line.strip_prefix("adm:x:")).unwrap();
     let adm: u32 = adm.split(':').next().unwrap().parse().unwrap();
@@ -321,7 +322,7 @@ fn owners_and_modes_are_replaced_on_every_route() {
         let copy = format!("copy{route}");
         let done = run(&mut routes.copy(route, "s/", &copy, &flags));
         assert_eq!(done.code, Some(0), "{route}: {}", done.err);
-        for (name, owner) in [("one", 2), ("two", 2), ("odd", 7)] {
+        for (name, owner) in [("one", 2), ("two", 2), ("odd", 7), ("super", 3)] {
             let found = routes.root.path().join(&copy).join(name).metadata().unwrap();
             let found = (found.uid(), found.gid(), found.mode() & 0o7777);
             assert_eq!(found, (owner, adm, 0o755), "{route} {name}");

@@ -485,10 +485,11 @@ impl Transfer {
                 "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
         }
-        if self.options.rules.removes_sources && self.options.rules.comparison.leaves_out() {
+        let comparison = &self.options.rules.comparison;
+        if self.options.rules.removes_sources && (comparison.leaves_out() || comparison.size_only) {
             return usage(
-                "--remove-source-files would remove what --update, --existing or \
-                 --ignore-existing leaves out: leave out one of them",
+                "--remove-source-files would remove what --update, --existing, \
+                 --ignore-existing or --size-only leaves out: leave out one of them",
             );
         }
         check_earlier(&self.options.rules.earlier)?;

@@ -17,8 +17,7 @@ pub(crate) fn account_of(
         Some(MappedTo::Name(name)) => {
             Some(Account { name: Some(Bytes(name.clone())), required: Some(true), ..account })
         }
-        // The superuser is the same everywhere.
-        None if id == 0 || !is_named => None,
+        None if !is_named => None,
         None => name.map(|name| Account { name: Some(Bytes(name)), ..account }),
     }
 }
@@ -37,6 +36,7 @@ mod tests {
         assert_eq!(of(7, Some("carol"), true).unwrap().mapped, Some(9));
         assert_eq!(of(8, Some("carol"), true).unwrap().name.unwrap().0, b"carol");
         assert_eq!(of(8, Some("carol"), false), None);
-        assert_eq!(of(0, Some("root"), true), None);
+        // The other side may have a rule for the name.
+        assert_eq!(of(0, Some("root"), true).unwrap().name.unwrap().0, b"root");
     }
 }

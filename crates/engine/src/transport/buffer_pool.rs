@@ -35,8 +35,9 @@ const MAX_DEFAULT_LIMIT: Bytes = Bytes::mib(1024);
 /// does not delay transfers to another one. (chosen: a quarter)
 const RESERVE_DIVISOR: u64 = 4;
 
-/// Free chunks kept in addition to the guaranteed ones, if as many were in use in this epoch: the
-/// kernel zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
+/// Free chunks kept beyond the guaranteed ones, if they were in use in this epoch.
+///
+/// The kernel zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
 const MAX_SPARE_BYTES: u64 = 8 << 20;
 
 /// Fraction of the limit for unread data of QUIC connections. Their receive buffer is in this

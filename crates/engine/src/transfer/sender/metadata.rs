@@ -28,6 +28,8 @@ pub(crate) struct SourceMetadata {
     /// Accounts that the receiver knows of.
     announced: Mutex<HashSet<(AccountKind, u32)>>,
     links: Mutex<LinkGroups>,
+    /// True if symlinks are followed: an inode may then have more names than links.
+    follows_links: bool,
     /// Entries whose attributes exceed the protocol's limit.
     pub(crate) oversized: AtomicU64,
 }
@@ -53,8 +55,8 @@ pub(crate) enum LinkName {
 
 impl SourceMetadata {
     /// Returns the reader of what is kept.
-    pub(crate) fn new(keep: Metadata, filters: FilterScope) -> Self {
-        Self { keep, filters, ..Self::default() }
+    pub(crate) fn new(keep: Metadata, filters: FilterScope, follows_links: bool) -> Self {
+        Self { keep, filters, follows_links, ..Self::default() }
     }
 
     /// True if a kind of metadata is kept.
@@ -173,8 +175,8 @@ impl SourceMetadata {
         match links.by_inode.get_mut(&inode) {
             Some((group, left)) => {
                 let group = *group;
-                *left -= 1;
-                if *left == 0 {
+                *left = left.saturating_sub(1);
+                if *left == 0 && !self.follows_links {
                     links.by_inode.remove(&inode);
                 }
                 LinkName::Further(group)
@@ -211,11 +213,15 @@ mod tests {
         let opened = Dir::open(dir.path()).unwrap();
         let stat = |name: &str| opened.stat(OsStr::new(name)).unwrap();
         let keep = Metadata::default().keep(MetadataKind::HardLinks, true);
-        let links = SourceMetadata::new(keep, FilterScope::default());
+        let links = SourceMetadata::new(keep.clone(), FilterScope::default(), false);
         assert_eq!(links.link_name(&stat("a")), LinkName::First(1));
         assert_eq!(links.link_name(&stat("c")), LinkName::Only);
         assert_eq!(links.link_name(&stat("b")), LinkName::Further(1));
         assert!(lock(&links.links).by_inode.is_empty());
+        // Through symlinks, an inode has more names than links.
+        let links = SourceMetadata::new(keep, FilterScope::default(), true);
+        let further: Vec<_> = (0..4).map(|_| links.link_name(&stat("a"))).collect();
+        assert_eq!(further[1..], [LinkName::Further(1); 3]);
         let without = SourceMetadata::default();
         assert_eq!(without.link_name(&stat("a")), LinkName::Only);
     }

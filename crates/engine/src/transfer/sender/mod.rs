@@ -17,7 +17,7 @@ mod virtual_files;
 mod walk;
 mod work_queue;
 
-use crate::base::error::{Error, problem_message};
+use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
 use crate::file_io::roots::{SendRules, SourceItem};
@@ -78,7 +78,11 @@ impl<'a> Sender<'a> {
         stats: &'a SessionStats<'a>,
         rules: SendRules,
     ) -> Self {
-        let metadata = SourceMetadata::new(rules.metadata.clone(), rules.filters.clone());
+        let metadata = SourceMetadata::new(
+            rules.metadata.clone(),
+            rules.filters.clone(),
+            rules.walk.follows_links(),
+        );
         let announcer = Announcer::new(outbox.clone(), session.overrides.block);
         Self {
             session,
@@ -95,12 +99,8 @@ impl<'a> Sender<'a> {
     }
 
     /// Removes source files that the receiver has, if the user asked for that.
-    ///
-    /// Both users learn of failures: the receiver reads until the connection is closed.
     pub(crate) fn remove_sources(&self, stats: &SessionStats<'_>) {
-        let report = |path, failure: &Failure| stats.file_failed(path, failure);
-        let tell = |path, failure| self.outbox.post(&problem_message(path, failure));
-        self.removal.run(&self.rules.root, report, tell);
+        self.removal.run(&self.rules.root, stats, &self.outbox);
     }
 
     /// True if the paths of completed files are used.
@@ -178,6 +178,7 @@ impl<'a> Sender<'a> {
             Message::Have(have) => self.queue.with_ledger(|ledger| ledger.on_have(&have))?,
             Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {
+                self.removal.on_problem(&failure);
                 self.stats.on_peer_problem(Problem { path, failure: with_peer_prefix(&failure) });
             }
             Message::Nack(nack) => {

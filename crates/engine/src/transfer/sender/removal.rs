@@ -1,14 +1,17 @@
 //! Removal of source files that the receiver has, once it is done.
 
 use super::files::version_of;
-use crate::base::error::failure;
+use crate::base::error::{failure, problem_message};
 use crate::base::sync::lock;
 use crate::file_io::root::PathRoot;
+use crate::stats::session_stats::SessionStats;
+use crate::transport::control::Outbox;
 use bankfull_proto::wire::control::{Cause, Failure};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Failures that the receiver learns of, one message each; the rest are counted. (chosen: a user
 /// reads no more, and the connection holds them whatever the receiver reads)
@@ -16,7 +19,11 @@ const MAX_REPORTED: usize = 1000;
 
 /// Source files that the receiver has.
 #[derive(Debug, Default)]
-pub(super) struct Removal(Mutex<Vec<Received>>);
+pub(super) struct Removal {
+    received: Mutex<Vec<Received>>,
+    /// True after a failure at the destination that may concern any of them.
+    keeps_all: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Received {
@@ -28,27 +35,39 @@ struct Received {
 impl Removal {
     /// Records a file that the receiver has.
     pub(super) fn add(&self, path: PathBuf, version: u64) {
-        lock(&self.0).push(Received { path, version });
+        lock(&self.received).push(Received { path, version });
+    }
+
+    /// Keeps all files after a failure: the destination may lack metadata, or not be on the disk.
+    pub(super) fn on_problem(&self, failure: &Failure) {
+        if failure.cause() != Cause::Warning {
+            self.keeps_all.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Removes the files that have not changed since, except special ones.
     ///
-    /// `report` is called for each failure, `tell` for those that the receiver learns of.
-    pub(super) fn run(
-        &self,
-        root: &PathRoot,
-        report: impl Fn(PathBuf, &Failure),
-        tell: impl Fn(PathBuf, Failure),
-    ) {
+    /// Both users learn of failures: the receiver reads until the connection is closed.
+    pub(super) fn run(&self, root: &PathRoot, stats: &SessionStats<'_>, outbox: &Outbox) {
+        let received = std::mem::take(&mut *lock(&self.received));
+        let tell = |path, failure| outbox.post(&problem_message(path, failure));
+        if self.keeps_all.load(Ordering::Relaxed) {
+            if !received.is_empty() {
+                let text = kept_text(received.len());
+                stats.warn(text.clone());
+                tell(PathBuf::new(), Failure::new(Cause::Warning, text));
+            }
+            return;
+        }
         let (mut failed, mut unlinked) = (0, HashMap::new());
         let mut fail = |path: PathBuf, failure: Failure| {
-            report(path.clone(), &failure);
+            stats.file_failed(path.clone(), &failure);
             failed += 1;
             if failed <= MAX_REPORTED {
                 tell(path, failure);
             }
         };
-        for Received { path, version } in std::mem::take(&mut *lock(&self.0)) {
+        for Received { path, version } in received {
             match remove(root, &path, version, &mut unlinked) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -67,6 +86,14 @@ impl Removal {
             tell(PathBuf::new(), Failure::new(Cause::Other, text));
         }
     }
+}
+
+fn kept_text(count: usize) -> String {
+    let files = if count == 1 { "file stays" } else { "files stay" };
+    format!(
+        "--remove-source-files: {count} source {files}, as the destination reported failures: mend \
+         these and run it again"
+    )
 }
 
 /// Removes a file; returns false if it is another version.
