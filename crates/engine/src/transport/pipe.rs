@@ -3,16 +3,15 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Interval at which a blocked call checks whether it was stopped.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time a write may wait for space in the pipe after the stop. (chosen: enough for a final message
-/// to a live peer)
-const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for final messages of this side and of a live peer after the stop. (chosen: enough for both)
+const FINAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reading end of a pipe, with a timeout.
 pub(crate) struct PipeReader {
@@ -31,14 +30,16 @@ pub(crate) struct PipeWriter {
 pub(crate) struct PipeControl(Arc<SharedState>);
 
 struct SharedState {
-    stopped: AtomicBool,
+    stopped_at: OnceLock<Instant>,
     timeout_ms: AtomicU64,
 }
 
 impl PipeControl {
     /// Ends the reader and limits the waits of the writer. The reader sees the end of the pipe.
+    ///
+    /// Bytes that are in the pipe come first, unless the peer adds ever more.
     pub(crate) fn stop(&self) {
-        self.0.stopped.store(true, Ordering::SeqCst);
+        self.0.stopped_at.get_or_init(Instant::now);
     }
 
     /// Sets the timeout of a read or a write.
@@ -47,8 +48,9 @@ impl PipeControl {
         self.0.timeout_ms.store(ms, Ordering::SeqCst);
     }
 
-    fn is_stopped(&self) -> bool {
-        self.0.stopped.load(Ordering::SeqCst)
+    /// Returns the time since the stop, if there was one.
+    fn stopped_for(&self) -> Option<Duration> {
+        self.0.stopped_at.get().map(Instant::elapsed)
     }
 
     fn timeout(&self) -> Duration {
@@ -58,7 +60,7 @@ impl PipeControl {
 
 impl PipeReader {
     pub(crate) fn new(pipe: impl Into<OwnedFd>, timeout: Duration) -> Self {
-        let state = SharedState { stopped: AtomicBool::new(false), timeout_ms: AtomicU64::new(0) };
+        let state = SharedState { stopped_at: OnceLock::new(), timeout_ms: AtomicU64::new(0) };
         let control = PipeControl(Arc::new(state));
         control.set_timeout(timeout);
         Self { pipe: File::from(pipe.into()), control }
@@ -72,15 +74,22 @@ impl PipeReader {
 impl Read for PipeReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let started = Instant::now();
-        while !bankfull_sys::wait_readable(&self.pipe, STOP_POLL_INTERVAL)? {
-            if self.control.is_stopped() {
+        loop {
+            let stopped_for = self.control.stopped_for();
+            if stopped_for.is_some_and(|time| time >= FINAL_TIMEOUT) {
+                return Ok(0);
+            }
+            let wait = if stopped_for.is_some() { Duration::ZERO } else { STOP_POLL_INTERVAL };
+            if bankfull_sys::wait_readable(&self.pipe, wait)? {
+                return self.pipe.read(out);
+            }
+            if stopped_for.is_some() {
                 return Ok(0);
             }
             if started.elapsed() >= self.control.timeout() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
-        self.pipe.read(out)
     }
 }
 
@@ -95,11 +104,8 @@ impl Write for PipeWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let started = Instant::now();
         while !bankfull_sys::wait_writable(&self.pipe, STOP_POLL_INTERVAL)? {
-            let limit = if self.control.is_stopped() {
-                FINAL_WRITE_TIMEOUT
-            } else {
-                self.control.timeout()
-            };
+            let is_stopped = self.control.stopped_for().is_some();
+            let limit = if is_stopped { FINAL_TIMEOUT } else { self.control.timeout() };
             if started.elapsed() >= limit {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -128,7 +134,7 @@ mod tests {
         control.stop();
         let started = Instant::now();
         assert_eq!(writer.write_all(b"bye").unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert!(started.elapsed() < 10 * FINAL_WRITE_TIMEOUT);
+        assert!(started.elapsed() < 10 * FINAL_TIMEOUT);
     }
 
     #[test]
@@ -156,5 +162,25 @@ mod tests {
         assert_eq!((reader.read(&mut byte).unwrap(), byte), (1, *b"x"));
         reader.control().stop();
         assert_eq!(reader.read(&mut byte).unwrap(), 0);
+    }
+
+    #[test]
+    fn read_ends_after_stop_although_peer_keeps_writing() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut reader = PipeReader::new(reader, Duration::from_secs(3600));
+        let control = reader.control();
+        let writing = std::thread::spawn(move || {
+            while writer.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        control.stop();
+        let mut reads = 0;
+        while reader.read(&mut [0]).unwrap() > 0 {
+            reads += 1;
+            assert!(reads < 5000, "does not end");
+        }
+        drop(reader);
+        writing.join().unwrap();
     }
 }
