@@ -7,7 +7,7 @@ use crate::flags::{
 };
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::{self, Recorder};
-use crate::standard_streams::{STANDARD_STREAM, standard_input, standard_output};
+use crate::standard_streams::{is_stream_destination, standard_input, standard_output};
 use crate::{file_list, log, shellsplit, signals, token};
 use bankfull::{
     Cancel, DaemonOptions, Error, ErrorKind, EventSink, FileList, Filters, Location, SshOptions,
@@ -16,7 +16,7 @@ use bankfull::{
 
 /// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
-    let output = match flags.operands.destination == STANDARD_STREAM {
+    let output = match is_stream_destination(&flags.operands.destination) {
         true => Output::beside_content(),
         false => Output::standard(),
     };

@@ -13,6 +13,9 @@ use std::path::Path;
 /// Operand for standard input and output.
 pub(crate) const STANDARD_STREAM: &str = "-";
 
+/// Path of standard output.
+const STANDARD_OUTPUT: &str = "/dev/stdout";
+
 /// True for a source that is read as a stream.
 pub(crate) fn is_stream_source(source: &OsStr) -> bool {
     source == STANDARD_STREAM || is_pipe_of_process(Path::new(source))
@@ -40,21 +43,39 @@ pub(crate) fn standard_input(flags: &CpFlags) -> Result<Option<File>, Error> {
 
 /// True for the path of standard input, or of an open pipe as `<(command)` has.
 fn is_pipe_of_process(path: &Path) -> bool {
-    let places = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
-    let is_own = places.iter().any(|place| path.starts_with(place));
-    let is_input = |found: &Metadata| path == Path::new(places[0]) && !found.is_dir();
-    is_own && path.metadata().is_ok_and(|found| found.file_type().is_fifo() || is_input(&found))
+    let is_input = |found: &Metadata| path == Path::new("/dev/stdin") && !found.is_dir();
+    is_pipe_beneath(path, "/dev/stdin") || path.metadata().is_ok_and(|found| is_input(&found))
 }
 
-/// Returns standard output if it is the destination.
+/// True for an open pipe, also that of a standard stream.
+fn is_pipe_beneath(path: &Path, standard: &str) -> bool {
+    let is_own = [standard, "/dev/fd", "/proc/self/fd"].iter().any(|place| path.starts_with(place));
+    is_own && path.metadata().is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// True for a destination that is written as a stream: standard output, or a pipe as `>(command)`.
+pub(crate) fn is_stream_destination(destination: &OsStr) -> bool {
+    is_standard_output(destination) || is_pipe_beneath(Path::new(destination), STANDARD_OUTPUT)
+}
+
+fn is_standard_output(destination: &OsStr) -> bool {
+    destination == STANDARD_STREAM || destination == STANDARD_OUTPUT
+}
+
+/// Returns standard output, or a pipe of the shell, if it is the destination.
 ///
 /// # Errors
-/// Standard output that is closed, and too many open files.
+/// Standard output that is closed, a pipe that cannot be opened, and too many open files.
 pub(crate) fn standard_output(flags: &CpFlags) -> Result<Option<File>, Error> {
-    if flags.operands.destination != STANDARD_STREAM {
+    let destination = &flags.operands.destination;
+    if is_standard_output(destination) {
+        return open_stream(io::stdout(), "standard output").map(Some);
+    }
+    if !is_stream_destination(destination) {
         return Ok(None);
     }
-    open_stream(io::stdout(), "standard output").map(Some)
+    let failed = |e| Error::local(format!("cannot write to {}", destination.display()), &e);
+    File::options().write(true).open(destination).map(Some).map_err(failed)
 }
 
 /// Duplicates a standard stream, which must not have been closed.

@@ -8,7 +8,7 @@ use super::remote::Remotes;
 use crate::environment::Environment;
 use crate::flags::{PLACES, negated};
 use crate::output::printable;
-use crate::standard_streams::{STANDARD_STREAM, is_stream_source};
+use crate::standard_streams::{is_stream_destination, is_stream_source};
 use crate::usage;
 use bankfull::Location;
 use clap::error::ErrorKind;
@@ -138,7 +138,7 @@ impl Merge<'_> {
             has_ssh: parsed.iter().any(|place| matches!(place, Location::Ssh { .. })),
             is_upload: is_copy && parsed.last().is_some_and(is_daemon),
             is_input: is_copy && operands.first().is_some_and(|source| is_stream_source(source)),
-            is_output: is_copy && operands.last().is_some_and(|last| last == STANDARD_STREAM),
+            is_output: is_copy && operands.last().is_some_and(|last| is_stream_destination(last)),
         })
     }
 }

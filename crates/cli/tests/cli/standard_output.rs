@@ -80,6 +80,26 @@ fn file_goes_to_standard_output_on_each_route() {
 }
 
 #[test]
+fn paths_of_open_pipes_are_outputs() {
+    let here = files();
+    let spool = here.dir("spool");
+    let mut command = cp();
+    command.args([here.join("small"), "/dev/stdout".into()]);
+    run(&mut to_output("\"$@\" | cat >out", &command, &spool)).expect(0);
+    assert_eq!(fs::read(here.join("out")).unwrap(), fs::read(here.join("small")).unwrap());
+    // The shell's own name of a pipe, as `>(command)` has.
+    let mut command = cp();
+    command.args([here.join("small"), "/dev/fd/7".into()]);
+    run(&mut to_output("\"$@\" 7>&1 >other | cat >out2", &command, &spool)).expect(0);
+    assert_eq!(fs::read(here.join("out2")).unwrap(), fs::read(here.join("small")).unwrap());
+    // Another link to an open file stays.
+    symlink("/proc/self/fd/1", here.join("fd")).unwrap();
+    let done = run(cp().args([here.join("small"), here.join("fd")]));
+    done.expect(1).says(&["fd is an open file of a process: write - for standard output"]);
+    assert!(here.join("fd").is_symlink());
+}
+
+#[test]
 fn options_for_destinations_are_refused() {
     let here = files();
     for flag in [
@@ -119,6 +139,12 @@ fn output_that_cannot_be_written_ends_the_copy() {
     let ended = run(&mut to_output("\"$@\" | head -c 5 >out", &command, &spool)).expect(11);
     ended.says(&["the program that reads it has ended"]);
     assert_eq!(fs::read(here.join("out")).unwrap().len(), 5);
+    if let Some(server) = SshServer::start() {
+        let mut command = server.cp();
+        command.args([&SshServer::place(&here.join("large")), "-"]);
+        let ended = run(&mut to_output("\"$@\" | head -c 5 >out", &command, &spool)).expect(11);
+        ended.says(&["the program that reads it has ended"]);
+    }
     command.args(["--state-dir", "/nonexistent"]);
     let missing = to_output("\"$@\"", &command, &here.join("missing/spool"))
         .current_dir(here.path())

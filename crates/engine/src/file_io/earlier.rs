@@ -98,14 +98,20 @@ fn unusable(flag: &str, shown: &str, error: &io::Error) -> Error {
 }
 
 /// Opens a directory, and creates what is missing of its path.
-fn make_path(root: &PathRoot, path: &[u8]) -> io::Result<Dir> {
+///
+/// # Errors
+/// `CrossesDevices` if that would be on another file system than `device`.
+fn make_path(root: &PathRoot, path: &[u8], device: u64) -> io::Result<Dir> {
     match root.open_dir(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
     let parts = split_path(path);
     let name = parts.name.map(OsStr::from_bytes).ok_or(io::ErrorKind::NotFound)?;
-    let parent = make_path(root, parts.dir)?;
+    let parent = make_path(root, parts.dir, device)?;
+    if parent.stat_self()?.dev != device {
+        return Err(io::ErrorKind::CrossesDevices.into());
+    }
     match parent.mkdir(name, 0o777) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         _ => parent.open_child_dir(name),
@@ -150,16 +156,22 @@ impl Backup {
         let failed = |e| unusable("--backup-dir", &shown, &e);
         let opened = match root.open_dir(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && dry_run => return Ok(None),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => make_path(root, &path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => make_path(root, &path, own.0),
             opened => opened,
         };
-        let opened = opened.map_err(failed)?;
-        let found = identity(&opened).map_err(failed)?;
-        if found.0 != own.0 {
-            return usage(format!(
+        let elsewhere = || {
+            usage(format!(
                 "--backup-dir {shown} is on another file system than the destination: choose a \
                  directory beside it"
-            ));
+            ))
+        };
+        let opened = match opened {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => return elsewhere(),
+            opened => opened.map_err(failed)?,
+        };
+        let found = identity(&opened).map_err(failed)?;
+        if found.0 != own.0 {
+            return elsewhere();
         }
         let suffix = given.unwrap_or_default();
         match found == own {

@@ -21,6 +21,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+/// Ways out for an open file of a process as source and as destination.
+const READ_OPEN_FILE: &str =
+    "copy a pipe as the only source, and anything else by the name of its file";
+const WRITE_OPEN_FILE: &str = "write - for standard output, or the name of a file";
+
 /// Options for receiving a transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiveOptions {
@@ -77,7 +82,7 @@ impl PathRoot {
                 list.map_or(ItemNames::Requested, |list| ItemNames::Known(Arc::clone(list)));
             return Ok(vec![self.named_item(&path.0, names)?]);
         }
-        paths.iter().try_for_each(|path| self.refuse_open_file(&path.0))?;
+        paths.iter().try_for_each(|path| self.refuse_open_file(&path.0, READ_OPEN_FILE))?;
         if rules.relative {
             let bases = relative_names(paths)?.into_iter();
             let item = |(base, names): (Vec<u8>, NameList)| {
@@ -89,7 +94,7 @@ impl PathRoot {
     }
 
     /// Refuses a link to an open file of a process, such as `/dev/stdin`: its copy leads nowhere.
-    fn refuse_open_file(&self, typed: &[u8]) -> Result<(), Error> {
+    fn refuse_open_file(&self, typed: &[u8], way_out: &str) -> Result<(), Error> {
         let path = self.validate(typed)?;
         let parts = split_path(&path);
         let (Self::Host, Some(name)) = (self, parts.name.map(OsStr::from_bytes)) else {
@@ -98,10 +103,7 @@ impl PathRoot {
         match self.open_dir(parts.dir) {
             Ok(dir) if links::is_open_file(&dir, name) => {
                 let shown = String::from_utf8_lossy(typed);
-                let text = format!(
-                    "{shown} is an open file of a process: copy a pipe as the only source, and \
-                     anything else by the name of its file"
-                );
+                let text = format!("{shown} is an open file of a process: {way_out}");
                 Err(Error::new(ErrorKind::Usage, text))
             }
             _ => Ok(()),
@@ -215,6 +217,9 @@ impl PathRoot {
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::DestinationKind::Other,
             Err(e) => return Err(cannot_use(&shown, e)),
         };
+        if target == plan::DestinationKind::Other {
+            self.refuse_open_file(typed, WRITE_OPEN_FILE)?;
+        }
         let destinations = plan::resolve_destination(sources, target, parts.must_be_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
         let is_new = destinations == Destination::Directory && opened.is_err();
