@@ -63,14 +63,15 @@ fn one(
     let (mut url, mut token_file, mut fingerprint) = (None, None, None);
     for (typed, value) in table {
         let typed = typed.get_ref().as_ref();
-        let Some(text) = value.get_ref().as_str() else {
-            return Err(format!("{typed} in [remote.{name}] takes a string"));
+        let text = || {
+            let text = value.get_ref().as_str();
+            text.ok_or_else(|| format!("{typed} in [remote.{name}] takes a string"))
         };
         match typed.replace('_', "-").as_str() {
-            "url" => url = Some(text.to_owned()),
-            "token-file" => token_file = Some(PathBuf::from(at_home(text, home))),
+            "url" => url = Some(text()?.to_owned()),
+            "token-file" => token_file = Some(PathBuf::from(at_home(text()?, home))),
             "fingerprint" => {
-                let parsed = text.parse::<Fingerprint>();
+                let parsed = text()?.parse::<Fingerprint>();
                 fingerprint =
                     Some(parsed.map_err(|e| format!("fingerprint in [remote.{name}]: {e}"))?);
             }

@@ -119,6 +119,8 @@ fn negation_removes_the_default() {
 #[test]
 fn key_without_a_flag_has_a_way_out() {
     for (text, line) in [
+        ("[remote.a]\nuser = 1", "unknown key user in [remote.a]: a remote has url"),
+        ("[remote.a]\nurl = 1", "url in [remote.a] takes a string"),
         ("[cp]\nz = true", "unknown key z in [cp]: bankfull does not compress: leave it out"),
         ("[cp]\nbwlimit = 5", "unknown key bwlimit in [cp]: write --max-rate 80mbit; 10M of"),
         ("[cp]\nport = 22", "unknown key port in [cp]: write Port in ~/.ssh/config, which"),

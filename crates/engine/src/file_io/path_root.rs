@@ -197,6 +197,24 @@ impl PathRoot {
         Ok(SourceItem { dir, name, stat, contents: true, operand, referent, names, input })
     }
 
+    /// Returns the kind of a destination, of which a directory was `opened` if it is one.
+    fn destination_kind(
+        &self,
+        typed: &[u8],
+        opened: &io::Result<Dir>,
+        shown: &Path,
+    ) -> Result<plan::DestinationKind, Error> {
+        match opened {
+            Ok(_) => Ok(plan::DestinationKind::Dir),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(plan::DestinationKind::Missing),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                self.refuse_open_file(typed, WRITE_OPEN_FILE)?;
+                Ok(plan::DestinationKind::Other)
+            }
+            Err(e) => Err(cannot_use(shown, e)),
+        }
+    }
+
     /// Opens the destination, creating its last component if missing.
     ///
     /// Returns it with the destination path of each source.
@@ -211,15 +229,7 @@ impl PathRoot {
         let parts = split_path(&path);
         let shown = PathBuf::from(OsString::from_vec(path.clone()));
         let opened = self.open_own_dir(&path, &parts, sources, options.dry_run);
-        let target = match &opened {
-            Ok(_) => plan::DestinationKind::Dir,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => plan::DestinationKind::Missing,
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => plan::DestinationKind::Other,
-            Err(e) => return Err(cannot_use(&shown, e)),
-        };
-        if target == plan::DestinationKind::Other {
-            self.refuse_open_file(typed, WRITE_OPEN_FILE)?;
-        }
+        let target = self.destination_kind(typed, &opened, &shown)?;
         let destinations = plan::resolve_destination(sources, target, parts.must_be_dir)
             .map_err(|f| Failure::new(f.cause(), format!("{}: {}", shown.display(), f.text)))?;
         let is_new = destinations == Destination::Directory && opened.is_err();

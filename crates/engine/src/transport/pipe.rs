@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Interval at which a blocked call checks whether it was stopped.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time for final messages of this side and of a live peer after the stop. (chosen: enough for both)
+/// Time for final messages after the stop. (chosen: enough for those of this side and a live peer)
 const FINAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reading end of a pipe, with a timeout.
