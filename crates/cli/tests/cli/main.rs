@@ -15,6 +15,7 @@ mod configuration;
 mod deletion;
 mod dry_run;
 mod earlier;
+mod equivalence;
 mod faults;
 mod gather;
 mod generated;

@@ -197,7 +197,7 @@ impl PathRoot {
         Ok(SourceItem { dir, name, stat, contents: true, operand, referent, names, input })
     }
 
-    /// Returns the kind of a destination, of which a directory was `opened` if it is one.
+    /// Returns the kind of a destination, which was `opened` if it is a directory.
     fn destination_kind(
         &self,
         typed: &[u8],
