@@ -107,12 +107,11 @@ pub fn is_same_time(entry: &Entry, existing: &Existing, window: Option<u32>) -> 
 
 /// True if the rules keep an entry from being looked at: what is there is not touched.
 ///
-/// Directories that exist are never left out.
+/// Directories that both sides have are never left out.
 #[must_use]
 pub fn is_left_out(entry: &Entry, existing: Option<&Existing>, rules: &ComparisonRules) -> bool {
     let Some(existing) = existing else { return rules.existing_only };
-    let is_dir = |kind| kind == Some(EntryKind::Dir);
-    if is_dir(Some(entry.kind)) || is_dir(existing.kind) {
+    if (entry.kind, existing.kind) == (EntryKind::Dir, Some(EntryKind::Dir)) {
         return false;
     }
     let is_newer = || {
@@ -281,10 +280,16 @@ mod tests {
         assert!(out(&existing_only, None) && !out(&existing_only, file(1)));
         let ignore = ComparisonRules { ignore_existing: true, ..NO_RULES };
         assert!(out(&ignore, file(1)) && out(&ignore, kind(None)) && !out(&ignore, None));
-        // A directory in the way is refused, and one that both have is entered.
-        assert!(!out(&ignore, kind(Some(EntryKind::Dir))));
+        // A directory that both have is entered; any other entry of that name stays.
+        let in_place =
+            [Some(EntryKind::Dir), Some(EntryKind::File), Some(EntryKind::Symlink), None];
         let dir = Entry { kind: EntryKind::Dir, ..entry() };
-        assert!(!is_left_out(&dir, kind(Some(EntryKind::Dir)).as_ref(), &ignore));
+        for found in in_place {
+            assert!(out(&ignore, kind(found)) && !out(&existing_only, kind(found)), "{found:?}");
+            let is_dir = found == Some(EntryKind::Dir);
+            assert_eq!(is_left_out(&dir, kind(found).as_ref(), &ignore), !is_dir, "{found:?}");
+            assert!(!is_left_out(&dir, kind(found).as_ref(), &existing_only), "{found:?}");
+        }
         assert!(is_left_out(&dir, None, &existing_only));
     }
 
