@@ -64,8 +64,8 @@ pub enum Plan {
     Receive,
     /// Compare the content; the size is equal.
     Compare,
-    /// Refuse the file.
-    Refuse(Failure),
+    /// Refuse the file: a directory or special file is in its place.
+    Refuse,
 }
 
 /// Returns the action for a file, by its metadata and that of what is there.
@@ -74,13 +74,9 @@ pub fn plan_file(entry: &Entry, existing: Option<&Existing>, rules: &ComparisonR
     let Some(existing) = existing else { return Plan::Receive };
     match existing.kind {
         Some(EntryKind::File) => {}
-        Some(EntryKind::Dir) => {
-            return Plan::Refuse(in_the_way(entry, "a directory", Cause::IsADirectory));
-        }
         // Never replace a device: the user meant the device, not a file in its place.
-        None | Some(EntryKind::HardLink | EntryKind::Special) => {
-            let what = "a device, FIFO or socket";
-            return Plan::Refuse(in_the_way(entry, what, Cause::Usage));
+        None | Some(EntryKind::Dir | EntryKind::HardLink | EntryKind::Special) => {
+            return Plan::Refuse;
         }
         // Like cp and rsync: replace a symlink, never write through it.
         Some(EntryKind::Symlink) => return Plan::Receive,
@@ -121,12 +117,6 @@ pub fn is_left_out(entry: &Entry, existing: Option<&Existing>, rules: &Compariso
     };
     let are_files = entry.kind == EntryKind::File && existing.kind == Some(EntryKind::File);
     rules.ignore_existing || rules.update && are_files && is_newer()
-}
-
-fn in_the_way(entry: &Entry, what: &str, cause: Cause) -> Failure {
-    let name = String::from_utf8_lossy(&entry.name);
-    let text = format!("{what} is in the way of the file {name:?}: remove or rename it");
-    Failure::new(cause, text)
 }
 
 /// Kind of the existing destination path.
@@ -314,7 +304,7 @@ mod tests {
             let existing = Existing { kind, ..existing(10, 100, 7) };
             for rules in [NO_RULES, BY_CONTENT] {
                 let plan = plan_file(&entry(), Some(&existing), &rules);
-                assert!(matches!(plan, Plan::Refuse(_)), "{kind:?}");
+                assert_eq!(plan, Plan::Refuse, "{kind:?}");
             }
         }
         let link = Existing { kind: Some(EntryKind::Symlink), ..existing(10, 100, 7) };

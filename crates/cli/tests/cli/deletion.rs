@@ -205,6 +205,7 @@ fn nothing_is_deleted_after_a_failure() {
     command.args(["--delete", "--filter=P keep"]);
     let refused = run(command.arg(contents(&source)).arg(&copy)).expect(23);
     refused.fails(&["nothing is deleted at the destination, as entries failed", "--ignore-errors"]);
+    refused.fails(&["d/new: a directory with entries that stay", "remove or rename it"]);
     assert!(copy.join("old/f").exists());
     let mut command = cp();
     command.args(["--delete", "--ignore-errors", "--filter=P keep"]);
@@ -474,5 +475,64 @@ fn protected_directory_is_not_replaced() {
             (Some(if kept.is_empty() { 0 } else { 23 }), !kept.is_empty())
         );
         assert_eq!(here.join("copy/name").is_file(), kept.is_empty(), "{flags:?}");
+    }
+}
+
+/// Trees in which a directory is in the place of entries of each other kind; `keep` is in each.
+fn trees_with_dirs_in_the_way(here: &Scratch) -> (String, PathBuf) {
+    let kinds = ["file", "large", "link", "fifo"];
+    for kind in kinds {
+        make(kind, &here.join("s/sub").join(kind));
+    }
+    fs::hard_link(here.join("s/sub/file"), here.join("s/sub/name")).unwrap();
+    for name in kinds.iter().chain(&["name"]) {
+        write_file(&here.join("d/sub").join(name).join("keep"), b"x");
+    }
+    (format!("{}/", here.join("s").display()), here.join("d"))
+}
+
+#[test]
+fn dry_run_reports_directories_that_are_replaced() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    let (from, to) = trees_with_dirs_in_the_way(&here);
+    write_file(&here.join("s/new/f"), b"x");
+    let copy = |dry_run: bool, to: &str| {
+        let mut command = if to.contains("://") { daemon.cp() } else { cp() };
+        command.args(["-aH", "--delete", "--itemize-changes"]).args(dry_run.then_some("-n"));
+        let done = run(command.args([&from, to])).expect(0);
+        let lines = done.events();
+        let deleted = lines.iter().filter(|event| event["event"] == "change");
+        let mut deleted: Vec<_> = deleted.map(ToString::to_string).collect();
+        deleted.retain(|line| line.contains("*deleting"));
+        deleted.sort();
+        (done.figure("deleted"), deleted)
+    };
+    let planned = copy(true, &daemon.url("d"));
+    assert_eq!((planned.0, planned.1.len()), (10, 10), "{planned:?}");
+    let to = to.to_str().unwrap();
+    assert_eq!(copy(true, to), planned);
+    assert_eq!(copy(false, to), planned);
+}
+
+#[test]
+fn directory_that_stays_is_named_and_no_part_is_left() {
+    for flags in [&["--filter=P keep"][..], &["--max-delete=99"], &["-b"]] {
+        for dry_run in [true, false] {
+            let here = Scratch::new();
+            let (from, to) = trees_with_dirs_in_the_way(&here);
+            // Its blocks are kept for the next run.
+            fs::remove_file(here.join("s/sub/large")).unwrap();
+            let mut command = cp();
+            command.args(["-aH", "--delete"]).args(flags).args(dry_run.then_some("-n"));
+            let done = run(command.arg(&from).arg(&to)).expect(23);
+            for name in ["link", "fifo", "file", "name"] {
+                let path = to.join("sub").join(name);
+                done.fails(&[path.to_str().unwrap()]);
+                assert!(path.is_dir(), "{flags:?} {name}");
+            }
+            let names: Vec<_> = fs::read_dir(to.join("sub")).unwrap().collect();
+            assert_eq!(names.len(), 5, "{flags:?} {dry_run}: {names:?}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn room_maker(asked: &AskedRules, sources: &[Source]) -> Option<MakeR
     let filters = asked.filters.clone();
     let is_contents = sources.iter().any(|source| source.contents);
     Some(Box::new(move |registry, parent, name| {
-        let deletion = Deletion::new(registry, (rules, SourceNames::new()), false);
+        let deletion = Deletion::new(registry, (rules, SourceNames::new()), registry.dry_run);
         deletion.make_room((&filters, is_contents), parent, name)
     }))
 }
