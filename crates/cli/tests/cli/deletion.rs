@@ -204,7 +204,12 @@ fn nothing_is_deleted_after_a_failure() {
     let mut command = cp();
     command.args(["--delete", "--filter=P keep"]);
     let refused = run(command.arg(contents(&source)).arg(&copy)).expect(23);
-    refused.fails(&["nothing is deleted at the destination, as entries failed", "--ignore-errors"]);
+    let warnings = refused.warnings();
+    let says = |text: &str| warnings.iter().any(|warning| warning.contains(text));
+    assert!(says("nothing is deleted at the destination, as entries failed"), "{warnings:?}");
+    assert!(says("--ignore-errors"), "{warnings:?}");
+    // The refusal is no failure of its own.
+    assert_eq!(refused.figure("failed_files"), 1);
     refused.fails(&["d/new: a directory with entries that stay", "remove or rename it"]);
     assert!(copy.join("old/f").exists());
     let mut command = cp();
@@ -535,4 +540,20 @@ fn directory_that_stays_is_named_and_no_part_is_left() {
             assert_eq!(names.len(), 5, "{flags:?} {dry_run}: {names:?}");
         }
     }
+}
+
+#[test]
+fn refusal_after_replaced_directories_is_true() {
+    let here = Scratch::new();
+    let (from, to) = trees_with_dirs_in_the_way(&here);
+    write_file(&here.join("d/sub/large/held"), b"x");
+    write_file(&here.join("d/extra"), b"x");
+    let mut command = cp();
+    command.args(["-aH", "--delete", "--filter=P held"]).arg(&from).arg(&to);
+    let done = run(&mut command).expect(23);
+    let warnings = done.warnings();
+    let says = |text: &str| warnings.iter().any(|warning| warning.contains(text));
+    assert!(says("nothing else is deleted") && says("--ignore-errors"), "{warnings:?}");
+    assert_eq!(done.figure("failed_files"), 1);
+    assert!(done.figure("deleted") > 0 && to.join("extra").exists());
 }

@@ -123,8 +123,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
 
     /// Deletes what the source does not have, unless something speaks against it.
     pub(super) fn run(mut self, filters: &FilterScope) {
-        if let Some(failure) = self.refusal() {
-            return self.registry.report_problem(self.registry.dirs.path(0), failure);
+        if let Some(text) = self.refusal() {
+            return self.registry.warn(self.registry.dirs.path(0), text);
         }
         self.names.sort();
         if let Some(failure) = self.refuse_empty_sources(filters) {
@@ -146,16 +146,19 @@ impl<'d, 'a> Deletion<'d, 'a> {
         self.post();
     }
 
-    /// Returns why nothing is deleted, if so.
-    fn refusal(&self) -> Option<Failure> {
+    /// Returns why nothing is deleted at the end, if so: a warning, as the failures are counted.
+    fn refusal(&self) -> Option<String> {
         let counts = &self.registry.stats.counts;
         let failed = read(&counts.files_failed).saturating_sub(read(&counts.files_vanished));
         if failed == 0 || self.rules.ignore_errors == Some(true) {
             return None;
         }
-        let text = "nothing is deleted at the destination, as entries failed: copy again once \
-                    that is mended, or add --ignore-errors";
-        Some(Failure::new(Cause::Other, text))
+        // Directories in the place of other entries are removed before.
+        let what = if read(&counts.deleted) == 0 { "nothing" } else { "nothing else" };
+        Some(format!(
+            "{what} is deleted at the destination, as entries failed: copy again once that is \
+             mended, or add --ignore-errors"
+        ))
     }
 
     /// Returns the failure of an empty source whose deletion would remove something.
