@@ -153,12 +153,19 @@ impl<'d, 'a> Deletion<'d, 'a> {
         if failed == 0 || self.rules.ignore_errors == Some(true) {
             return None;
         }
-        // Directories in the place of other entries are removed before.
-        let what = if read(&counts.deleted) == 0 { "nothing" } else { "nothing else" };
         Some(format!(
-            "{what} is deleted at the destination, as entries failed: copy again once that is \
-             mended, or add --ignore-errors"
+            "{} is deleted at the destination, as entries failed: copy again once that is \
+             mended, or add --ignore-errors",
+            self.what_is_kept()
         ))
+    }
+
+    /// Returns what is not deleted after a refusal: what was in the place of others is gone before.
+    fn what_is_kept(&self) -> &'static str {
+        match read(&self.registry.stats.counts.deleted) {
+            0 => "nothing",
+            _ => "nothing else",
+        }
     }
 
     /// Returns the failure of an empty source whose deletion would remove something.
@@ -174,8 +181,11 @@ impl<'d, 'a> Deletion<'d, 'a> {
         if std::mem::take(&mut self.counted) == 0 {
             return None;
         }
-        let text = "nothing is deleted at the destination, as a source is empty: add \
-                    --allow-empty-source to delete what it does not have";
+        let text = format!(
+            "{} is deleted at the destination, as a source is empty: add --allow-empty-source to \
+             delete what it does not have",
+            self.what_is_kept()
+        );
         Some(Failure::new(Cause::Other, text))
     }
 

@@ -184,16 +184,24 @@ impl FileRegistry<'_> {
             Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Err(e) => return Err(failed(e)),
         };
-        let inode = match old.0.stat(&old.1) {
-            Ok(stat) => (stat.dev, stat.ino),
+        let linked = match old.0.stat(&old.1) {
+            Ok(stat) => stat,
             Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Err(e) => return Err(failed(e)),
         };
         match existing {
-            Some(stat) if (stat.dev, stat.ino) == inode => return Ok(LinkOutcome::Unchanged),
+            Some(stat) if (stat.dev, stat.ino) == (linked.dev, linked.ino) => {
+                return Ok(LinkOutcome::Unchanged);
+            }
             Some(stat) if stat.kind == FileKind::Dir => {
                 make_room()?;
                 dir.link(&name, &old.0, &old.1).map_err(failed)?;
+            }
+            Some(stat)
+                if (stat.kind, linked.special) == (FileKind::Other, None)
+                    && !self.dirs.replaces_special(&stat) =>
+            {
+                return Err(in_the_way(stat.kind, "hard link", &shown));
             }
             _ if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Some(_) => {

@@ -206,7 +206,7 @@ impl Placer {
     fn is_refused(&self, existing: &Stat) -> bool {
         match existing.kind {
             FileKind::Dir => self.dry_run || !self.dirs.replaces(),
-            FileKind::Other => !self.dirs.replaces(),
+            FileKind::Other => !self.dirs.replaces_special(existing),
             FileKind::File | FileKind::Symlink => false,
         }
     }

@@ -90,7 +90,7 @@ impl Planner<'_, '_> {
                 self.registry.make_room(incoming.dir, &incoming.name)
             }
             FileKind::Dir => self.registry.replaces_dirs(),
-            _ => self.registry.dirs.replaces(),
+            _ => self.registry.dirs.replaces_special(stat),
         };
         match is_replaced {
             true => Ok(Plan::Receive),
