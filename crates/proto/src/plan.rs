@@ -64,8 +64,8 @@ pub enum Plan {
     Receive,
     /// Compare the content; the size is equal.
     Compare,
-    /// Refuse the file.
-    Refuse(Failure),
+    /// Refuse the file: a directory or special file is in its place.
+    Refuse,
 }
 
 /// Returns the action for a file, by its metadata and that of what is there.
@@ -74,13 +74,9 @@ pub fn plan_file(entry: &Entry, existing: Option<&Existing>, rules: &ComparisonR
     let Some(existing) = existing else { return Plan::Receive };
     match existing.kind {
         Some(EntryKind::File) => {}
-        Some(EntryKind::Dir) => {
-            return Plan::Refuse(in_the_way(entry, "a directory", Cause::IsADirectory));
-        }
         // Never replace a device: the user meant the device, not a file in its place.
-        None | Some(EntryKind::HardLink | EntryKind::Special) => {
-            let what = "a device, FIFO or socket";
-            return Plan::Refuse(in_the_way(entry, what, Cause::Usage));
+        None | Some(EntryKind::Dir | EntryKind::HardLink | EntryKind::Special) => {
+            return Plan::Refuse;
         }
         // Like cp and rsync: replace a symlink, never write through it.
         Some(EntryKind::Symlink) => return Plan::Receive,
@@ -107,12 +103,11 @@ pub fn is_same_time(entry: &Entry, existing: &Existing, window: Option<u32>) -> 
 
 /// True if the rules keep an entry from being looked at: what is there is not touched.
 ///
-/// Directories that exist are never left out.
+/// Directories that both sides have are never left out.
 #[must_use]
 pub fn is_left_out(entry: &Entry, existing: Option<&Existing>, rules: &ComparisonRules) -> bool {
     let Some(existing) = existing else { return rules.existing_only };
-    let is_dir = |kind| kind == Some(EntryKind::Dir);
-    if is_dir(Some(entry.kind)) || is_dir(existing.kind) {
+    if (entry.kind, existing.kind) == (EntryKind::Dir, Some(EntryKind::Dir)) {
         return false;
     }
     let is_newer = || {
@@ -122,12 +117,6 @@ pub fn is_left_out(entry: &Entry, existing: Option<&Existing>, rules: &Compariso
     };
     let are_files = entry.kind == EntryKind::File && existing.kind == Some(EntryKind::File);
     rules.ignore_existing || rules.update && are_files && is_newer()
-}
-
-fn in_the_way(entry: &Entry, what: &str, cause: Cause) -> Failure {
-    let name = String::from_utf8_lossy(&entry.name);
-    let text = format!("{what} is in the way of the file {name:?}: remove or rename it");
-    Failure::new(cause, text)
 }
 
 /// Kind of the existing destination path.
@@ -281,10 +270,16 @@ mod tests {
         assert!(out(&existing_only, None) && !out(&existing_only, file(1)));
         let ignore = ComparisonRules { ignore_existing: true, ..NO_RULES };
         assert!(out(&ignore, file(1)) && out(&ignore, kind(None)) && !out(&ignore, None));
-        // A directory in the way is refused, and one that both have is entered.
-        assert!(!out(&ignore, kind(Some(EntryKind::Dir))));
+        // A directory that both have is entered; any other entry of that name stays.
+        let in_place =
+            [Some(EntryKind::Dir), Some(EntryKind::File), Some(EntryKind::Symlink), None];
         let dir = Entry { kind: EntryKind::Dir, ..entry() };
-        assert!(!is_left_out(&dir, kind(Some(EntryKind::Dir)).as_ref(), &ignore));
+        for found in in_place {
+            assert!(out(&ignore, kind(found)) && !out(&existing_only, kind(found)), "{found:?}");
+            let is_dir = found == Some(EntryKind::Dir);
+            assert_eq!(is_left_out(&dir, kind(found).as_ref(), &ignore), !is_dir, "{found:?}");
+            assert!(!is_left_out(&dir, kind(found).as_ref(), &existing_only), "{found:?}");
+        }
         assert!(is_left_out(&dir, None, &existing_only));
     }
 
@@ -309,7 +304,7 @@ mod tests {
             let existing = Existing { kind, ..existing(10, 100, 7) };
             for rules in [NO_RULES, BY_CONTENT] {
                 let plan = plan_file(&entry(), Some(&existing), &rules);
-                assert!(matches!(plan, Plan::Refuse(_)), "{kind:?}");
+                assert_eq!(plan, Plan::Refuse, "{kind:?}");
             }
         }
         let link = Existing { kind: Some(EntryKind::Symlink), ..existing(10, 100, 7) };

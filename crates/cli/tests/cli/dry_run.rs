@@ -6,7 +6,7 @@ use super::harness::{
 };
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -166,4 +166,43 @@ fn planned_deletions_are_counted_beside_itemized_changes() {
             assert_eq!(done.figures(["would_copy_entries", "deleted"]), [1, 2], "{flags:?}");
         }
     }
+}
+
+#[test]
+fn devices_that_are_left_out_are_not_planned() {
+    if !is_root() {
+        return println!("skipped: needs root");
+    }
+    let (here, root) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    let (source, own) = (here.dir("s"), here.dir("own"));
+    fs::create_dir(source.join("new")).unwrap();
+    for device in ["null", "new/null", "dir"] {
+        let mut mknod = Command::new("mknod");
+        assert!(mknod.arg(source.join(device)).args(["c", "1", "3"]).status().unwrap().success());
+    }
+    // A directory in the place of a device that is not created stays, too.
+    write_file(&own.join("copy/dir/kept"), b"x");
+    write_file(&root.join("copy/dir/kept"), b"x");
+    let from = format!("{}/", source.display());
+    for dry_run in [true, false] {
+        let commands = [
+            (daemon.cp(), daemon.url("copy")),
+            (unprivileged(&here, &own), own.join("copy").display().to_string()),
+        ];
+        for (mut command, to) in commands {
+            if !to.contains("://") {
+                chown(own.join("copy"), Some(65534), Some(65534)).unwrap();
+                command.args(["cp", "--json"]);
+            }
+            command.args(["-rD", "--delete", "--itemize-changes"]).args(dry_run.then_some("-n"));
+            let done = run(command.args([&from, &to])).expect(0);
+            let warnings = done.warnings();
+            let lost = |text: &String| text.starts_with("devices that were not kept: 3");
+            assert!(warnings.iter().any(lost), "{to} {dry_run}: {warnings:?}");
+            assert_eq!(done.figures(["would_copy_entries", "deleted"]), [0, 0], "{to} {dry_run}");
+            assert!(!done.out.contains("null\""), "{to} {dry_run}: {}", done.out);
+        }
+    }
+    assert!(own.join("copy/dir/kept").exists() && root.join("copy/dir/kept").exists());
 }

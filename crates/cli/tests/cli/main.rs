@@ -29,6 +29,7 @@ mod memory;
 mod merge;
 mod metadata;
 mod names;
+mod other_kinds;
 mod output;
 mod patterns;
 mod probe;

@@ -59,8 +59,10 @@ fn entry_in_the_way_stays_and_is_named() {
         let done = run(&mut command).expect(23);
         let failed = done.failed();
         for (name, words) in [
-            ("a file", "a directory is in the way of the file \"a file\""),
+            ("a file", "a directory is in the way of the file"),
+            ("a file", "out/tree/a file: remove or rename it"),
             ("a link", "in the way of the link"),
+            ("a link", "out/tree/a link: remove or rename it"),
             ("a dir/leaf", "its directory could not be created"),
         ] {
             let found = failed.iter().any(|(p, m)| p.ends_with(name) && m.contains(words));

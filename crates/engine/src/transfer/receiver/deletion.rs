@@ -33,7 +33,7 @@ pub(super) fn room_maker(asked: &AskedRules, sources: &[Source]) -> Option<MakeR
     let filters = asked.filters.clone();
     let is_contents = sources.iter().any(|source| source.contents);
     Some(Box::new(move |registry, parent, name| {
-        let deletion = Deletion::new(registry, (rules, SourceNames::new()), false);
+        let deletion = Deletion::new(registry, (rules, SourceNames::new()), registry.dry_run);
         deletion.make_room((&filters, is_contents), parent, name)
     }))
 }
@@ -123,8 +123,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
 
     /// Deletes what the source does not have, unless something speaks against it.
     pub(super) fn run(mut self, filters: &FilterScope) {
-        if let Some(failure) = self.refusal() {
-            return self.registry.report_problem(self.registry.dirs.path(0), failure);
+        if let Some(text) = self.refusal() {
+            return self.registry.warn(self.registry.dirs.path(0), text);
         }
         self.names.sort();
         if let Some(failure) = self.refuse_empty_sources(filters) {
@@ -146,16 +146,26 @@ impl<'d, 'a> Deletion<'d, 'a> {
         self.post();
     }
 
-    /// Returns why nothing is deleted, if so.
-    fn refusal(&self) -> Option<Failure> {
+    /// Returns why nothing is deleted at the end, if so: a warning, as the failures are counted.
+    fn refusal(&self) -> Option<String> {
         let counts = &self.registry.stats.counts;
         let failed = read(&counts.files_failed).saturating_sub(read(&counts.files_vanished));
         if failed == 0 || self.rules.ignore_errors == Some(true) {
             return None;
         }
-        let text = "nothing is deleted at the destination, as entries failed: copy again once \
-                    that is mended, or add --ignore-errors";
-        Some(Failure::new(Cause::Other, text))
+        Some(format!(
+            "{} is deleted at the destination, as entries failed: copy again once that is \
+             mended, or add --ignore-errors",
+            self.what_is_kept()
+        ))
+    }
+
+    /// Returns what is not deleted after a refusal: what was in the place of others is gone before.
+    fn what_is_kept(&self) -> &'static str {
+        match read(&self.registry.stats.counts.deleted) {
+            0 => "nothing",
+            _ => "nothing else",
+        }
     }
 
     /// Returns the failure of an empty source whose deletion would remove something.
@@ -171,8 +181,11 @@ impl<'d, 'a> Deletion<'d, 'a> {
         if std::mem::take(&mut self.counted) == 0 {
             return None;
         }
-        let text = "nothing is deleted at the destination, as a source is empty: add \
-                    --allow-empty-source to delete what it does not have";
+        let text = format!(
+            "{} is deleted at the destination, as a source is empty: add --allow-empty-source to \
+             delete what it does not have",
+            self.what_is_kept()
+        );
         Some(Failure::new(Cause::Other, text))
     }
 

@@ -12,7 +12,7 @@ use crate::file_io::links::LOOP;
 use crate::file_io::roots::ReceiveTarget;
 use crate::model::merge_conflicts::SetMetadata;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
-use bankfull_sys::{Dir, FileKind, Stat};
+use bankfull_sys::{Dir, FileKind, SpecialFile, Stat};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -308,6 +308,14 @@ impl DestinationDirs {
     /// True if a copy that deletes replaces an entry of another kind.
     pub(super) fn replaces(&self) -> bool {
         self.replaces
+    }
+
+    /// True if a device, FIFO or socket is replaced by an entry of another kind.
+    ///
+    /// A copy that does not delete leaves devices, and what the user named as the destination.
+    pub(super) fn replaces_special(&self, existing: &Stat) -> bool {
+        let is_pipe = matches!(existing.special, Some(SpecialFile::Fifo | SpecialFile::Socket));
+        self.replaces || is_pipe && self.rename.is_none()
     }
 
     /// Returns the number of directories that are not completed, with their weights.

@@ -1,8 +1,9 @@
 //! Existing entries, as the rules for announced ones see them.
 
 use bankfull_proto::plan::Existing;
-use bankfull_proto::wire::control::EntryKind;
+use bankfull_proto::wire::control::{Cause, EntryKind, Failure};
 use bankfull_sys::{FileKind, Stat};
+use std::path::Path;
 
 /// Returns what the rules need to know of an existing entry.
 pub(super) fn existing_of(stat: &Stat) -> Existing {
@@ -17,4 +18,19 @@ pub(super) fn existing_of(stat: &Stat) -> Existing {
         mtime_secs: stat.mtime.secs,
         mtime_nanos: stat.mtime.nanos,
     }
+}
+
+/// Returns the failure of an entry in whose place another one stays.
+///
+/// `what` is the kind of the entry, and `shown` its path.
+pub(super) fn in_the_way(existing: FileKind, what: &str, shown: &Path) -> Failure {
+    let (obstacle, cause) = match existing {
+        FileKind::Dir => ("a directory", Cause::IsADirectory),
+        _ => ("a device, FIFO or socket", Cause::Usage),
+    };
+    let shown = shown.display();
+    Failure::new(
+        cause,
+        format!("{obstacle} is in the way of the {what} {shown}: remove or rename it"),
+    )
 }

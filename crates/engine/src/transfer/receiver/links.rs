@@ -3,6 +3,7 @@
 use super::changes::changed_kind;
 use super::dirs::DestinationDirs;
 use super::earlier_copy::EarlierCopy;
+use super::existing::in_the_way;
 use super::incoming::IncomingFile;
 use super::link_groups::{FirstName, Group};
 use super::part_file::{create_replacing, refuse_received};
@@ -165,41 +166,42 @@ impl FileRegistry<'_> {
         let shown = self.dirs.path_of(entry.parent, &name);
         let failed =
             |e: io::Error| failure(format!("cannot create the hard link {}", shown.display()), &e);
-        let first = open_first(&self.dirs, path);
-        let old = match first {
-            Ok(first) => first,
-            // What a dry run would have copied.
-            Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
-            Err(e) => return Err(failed(e)),
-        };
         let existing = match dir.stat(&name) {
             Ok(stat) => Some(stat),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(failed(e)),
         };
-        let inode = match old.0.stat(&old.1) {
-            Ok(stat) => (stat.dev, stat.ino),
+        let make_room = || match self.make_room(entry.parent, &name) {
+            true => Ok(()),
+            false => Err(in_the_way(FileKind::Dir, "hard link", &shown)),
+        };
+        if self.dry_run && existing.is_some_and(|stat| stat.kind == FileKind::Dir) {
+            return make_room().map(|()| LinkOutcome::WouldMake);
+        }
+        let old = match open_first(&self.dirs, path) {
+            Ok(first) => first,
+            // What a dry run would have copied.
+            Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
+            Err(e) => return Err(failed(e)),
+        };
+        let linked = match old.0.stat(&old.1) {
+            Ok(stat) => stat,
             Err(_) if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Err(e) => return Err(failed(e)),
         };
         match existing {
-            Some(stat) if (stat.dev, stat.ino) == inode => return Ok(LinkOutcome::Unchanged),
-            Some(stat) if stat.kind == FileKind::Dir && self.replaces_dirs() => {
-                if self.dry_run {
-                    return Ok(LinkOutcome::WouldMake);
-                }
-                if self.make_room(entry.parent, &name) {
-                    dir.link(&name, &old.0, &old.1).map_err(failed)?;
-                    return Ok(LinkOutcome::Made);
-                }
-                return Err(failed(io::ErrorKind::DirectoryNotEmpty.into()));
+            Some(stat) if (stat.dev, stat.ino) == (linked.dev, linked.ino) => {
+                return Ok(LinkOutcome::Unchanged);
             }
             Some(stat) if stat.kind == FileKind::Dir => {
-                let text = format!(
-                    "a directory is in the way of the hard link {}: remove or rename it",
-                    shown.display()
-                );
-                return Err(Failure::new(Cause::IsADirectory, text));
+                make_room()?;
+                dir.link(&name, &old.0, &old.1).map_err(failed)?;
+            }
+            Some(stat)
+                if (stat.kind, linked.special) == (FileKind::Other, None)
+                    && !self.dirs.replaces_special(&stat) =>
+            {
+                return Err(in_the_way(stat.kind, "hard link", &shown));
             }
             _ if self.dry_run => return Ok(LinkOutcome::WouldMake),
             Some(_) => {
@@ -249,15 +251,16 @@ impl FileRegistry<'_> {
     ) -> io::Result<()> {
         let draft = PartNames::of(name).part;
         create_replacing(dir, &draft, || dir.link(&draft, &old.0, &old.1))?;
-        match parent {
-            Some(parent) => self.dirs.put(dir, &draft, name, parent)?,
-            None => dir.rename(&draft, name)?,
-        }
+        let put = match parent {
+            Some(parent) => self.dirs.put(dir, &draft, name, parent),
+            None => dir.rename(&draft, name),
+        };
         // Renaming a name to another one of the same inode leaves both. (rename(2))
-        match dir.unlink(&draft) {
+        let removed = match dir.unlink(&draft) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
-        }
+        };
+        put.and(removed)
     }
 }
 

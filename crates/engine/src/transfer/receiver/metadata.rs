@@ -432,8 +432,11 @@ impl MetadataWriter {
     }
 
     /// True if this receiver may create a special file; counts it if not.
-    pub(crate) fn may_create(&self, special: SpecialFile) -> bool {
-        let may = self.permits.devices || !is_device(special);
+    ///
+    /// A dry run does not try: `is_planned` takes it that only root may create devices.
+    pub(crate) fn may_create(&self, special: SpecialFile, is_planned: bool) -> bool {
+        let may_devices = self.permits.devices && (self.is_superuser || !is_planned);
+        let may = may_devices || !is_device(special);
         if !may {
             self.lost.add(Lost::Device, 1);
         }

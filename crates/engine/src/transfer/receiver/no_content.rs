@@ -43,9 +43,12 @@ impl WantDecider<'_> {
     }
 
     /// Creates an entry, again if a directory was in the way and could be removed.
+    ///
+    /// `created` is what a dry run returns then.
     fn in_room<T>(
         &self,
         (parent, name): (u64, &OsStr),
+        created: T,
         create: impl Fn() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         match create() {
@@ -53,7 +56,11 @@ impl WantDecider<'_> {
                 if failure.cause() == Cause::IsADirectory
                     && self.registry.make_room(parent, name) =>
             {
-                create()
+                if self.dry_run {
+                    Ok(created)
+                } else {
+                    create()
+                }
             }
             done => done,
         }
@@ -68,7 +75,7 @@ impl WantDecider<'_> {
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
             Some(dir) => {
                 self.refuse_received(&dir, &name, entry)?;
-                self.in_room((entry.parent, &name), || {
+                self.in_room((entry.parent, &name), true, || {
                     self.placer.create_symlink(&dir, &name, entry)
                 })
             }
@@ -117,11 +124,11 @@ impl WantDecider<'_> {
         let placed = registry.dirs.parent_of(entry).and_then(|dir| match dir {
             Some(dir) => {
                 self.refuse_received(&dir, &name, entry)?;
-                self.in_room((entry.parent, &name), || {
+                self.in_room((entry.parent, &name), Some(true), || {
                     self.placer.create_special(&dir, &name, entry)
                 })
             }
-            None => Ok(Some(true)),
+            None => Ok(self.placer.may_create(entry).then_some(true)),
         });
         add(&registry.stats.counts.special_files, u64::from(!matches!(placed, Ok(None))));
         if let Ok(Some(is_created)) = placed {

@@ -2,6 +2,7 @@
 //! renamed to it.
 
 use super::dirs::DestinationDirs;
+use super::existing::in_the_way;
 use super::kept_times::KeptTimes;
 use super::metadata::{Target, mtime_of, special_of};
 use super::part_file::{create_file_replacing, create_replacing, is_named, remove_journal};
@@ -9,13 +10,12 @@ use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
 use bankfull_proto::part::{COMMIT_STEPS, CommitStep};
-use bankfull_proto::wire::control::{Cause, Entry, Failure, MetadataRules};
-use bankfull_sys::{Dir, FileKind};
+use bankfull_proto::wire::control::{Entry, Failure, MetadataRules};
+use bankfull_sys::{Dir, FileKind, Stat};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Maximum number of attempts to write a small file that another session replaces meanwhile.
@@ -117,6 +117,9 @@ impl Placer {
     }
 
     /// Creates a symlink; returns false if the same link exists.
+    ///
+    /// # Errors
+    /// Of cause `IsADirectory` if a directory is in its place.
     pub(crate) fn create_symlink(
         &self,
         dir: &Dir,
@@ -124,24 +127,10 @@ impl Placer {
         entry: &Entry,
     ) -> Result<bool, Failure> {
         let target = OsStr::from_bytes(&entry.target);
-        let shown = || PathBuf::from(name);
-        let failed =
-            |e: io::Error| failure(format!("cannot create the link {}", shown().display()), &e);
+        let failed = |e: io::Error| self.creation_failure("link", (name, entry), &e);
         match dir.stat(name) {
-            Ok(stat)
-                if matches!(stat.kind, FileKind::Dir | FileKind::Other)
-                    && !self.dirs.replaces() =>
-            {
-                let (what, cause) = match stat.kind {
-                    FileKind::Dir => ("a directory", Cause::IsADirectory),
-                    _ => ("a device, FIFO or socket", Cause::Usage),
-                };
-                let name = shown();
-                let text = format!(
-                    "{what} is in the way of the link {}: remove or rename it",
-                    name.display()
-                );
-                return Err(Failure::new(cause, text));
+            Ok(stat) if self.is_refused(&stat) => {
+                return Err(in_the_way(stat.kind, "link", &self.dirs.path_of(entry.parent, name)));
             }
             Ok(stat)
                 if stat.kind == FileKind::Symlink
@@ -152,23 +141,23 @@ impl Placer {
                 }
                 return Ok(false);
             }
+            _ if self.dry_run => return Ok(true),
             _ => {}
-        }
-        if self.dry_run {
-            return Ok(true);
         }
         let names = PartNames::of(name);
         self.remove_old_journal(dir, &names, entry).map_err(failed)?;
         let draft = names.part;
         create_replacing(dir, &draft, || dir.symlink(target, &draft)).map_err(failed)?;
-        self.dirs.metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
-        self.dirs.put(dir, &draft, name, entry.parent).map_err(failed)?;
+        self.put_draft(dir, &draft, name, entry).map_err(failed)?;
         Ok(true)
     }
 
     /// Creates a special file; returns false if the same one exists.
     ///
     /// `None` if this receiver cannot create devices.
+    ///
+    /// # Errors
+    /// Of cause `IsADirectory` if a directory is in its place.
     pub(crate) fn create_special(
         &self,
         dir: &Dir,
@@ -176,30 +165,22 @@ impl Placer {
         entry: &Entry,
     ) -> Result<Option<bool>, Failure> {
         let Some(special) = special_of(entry) else { return Ok(None) };
-        let shown = || PathBuf::from(name);
-        let failed = |e: io::Error| {
-            failure(format!("cannot create the special file {}", shown().display()), &e)
-        };
+        let failed = |e: io::Error| self.creation_failure("special file", (name, entry), &e);
+        let metadata = &self.dirs.metadata;
         match dir.stat(name) {
-            Ok(stat) if stat.kind == FileKind::Dir && !self.dirs.replaces() => {
-                let text = format!(
-                    "a directory is in the way of the special file {}: remove or rename it",
-                    shown().display()
-                );
-                return Err(Failure::new(Cause::IsADirectory, text));
-            }
             Ok(stat) if stat.special == Some(special) => {
                 if !self.dry_run {
-                    self.dirs.metadata.refresh(dir, name, entry, stat).map_err(failed)?;
+                    metadata.refresh(dir, name, entry, stat).map_err(failed)?;
                 }
                 return Ok(Some(false));
             }
+            _ if !self.may_create(entry) => return Ok(None),
+            Ok(stat) if stat.kind == FileKind::Dir && self.is_refused(&stat) => {
+                let shown = self.dirs.path_of(entry.parent, name);
+                return Err(in_the_way(stat.kind, "special file", &shown));
+            }
             _ if self.dry_run => return Ok(Some(true)),
             _ => {}
-        }
-        let metadata = &self.dirs.metadata;
-        if !metadata.may_create(special) {
-            return Ok(None);
         }
         let names = PartNames::of(name);
         self.remove_old_journal(dir, &names, entry).map_err(failed)?;
@@ -209,8 +190,45 @@ impl Placer {
             Err(e) if metadata.is_lost_device(special, &e) => return Ok(None),
             made => made.map_err(failed)?,
         }
-        metadata.apply(Target::Entry(dir, &draft), entry, None).map_err(failed)?;
-        self.dirs.put(dir, &draft, name, entry.parent).map_err(failed)?;
+        self.put_draft(dir, &draft, name, entry).map_err(failed)?;
         Ok(Some(true))
+    }
+
+    /// True if this receiver may create a special file; one that it may not is counted.
+    pub(crate) fn may_create(&self, entry: &Entry) -> bool {
+        let special = special_of(entry);
+        special.is_some_and(|special| self.dirs.metadata.may_create(special, self.dry_run))
+    }
+
+    /// True if an existing entry keeps a symlink from its place.
+    ///
+    /// In a dry run every directory does, until it is found to be removable.
+    fn is_refused(&self, existing: &Stat) -> bool {
+        match existing.kind {
+            FileKind::Dir => self.dry_run || !self.dirs.replaces(),
+            FileKind::Other => !self.dirs.replaces_special(existing),
+            FileKind::File | FileKind::Symlink => false,
+        }
+    }
+
+    /// Sets a draft's metadata and renames it to its target; on failure the draft is removed.
+    fn put_draft(&self, dir: &Dir, draft: &OsStr, name: &OsStr, entry: &Entry) -> io::Result<()> {
+        let set = self.dirs.metadata.apply(Target::Entry(dir, draft), entry, None);
+        let put = set.and_then(|()| self.dirs.put(dir, draft, name, entry.parent));
+        put.inspect_err(|_| drop(dir.unlink(draft)))
+    }
+
+    /// Returns the failure to create an entry without content.
+    fn creation_failure(
+        &self,
+        what: &str,
+        (name, entry): (&OsStr, &Entry),
+        error: &io::Error,
+    ) -> Failure {
+        let shown = self.dirs.path_of(entry.parent, name);
+        match error.kind() {
+            io::ErrorKind::IsADirectory => in_the_way(FileKind::Dir, what, &shown),
+            _ => failure(format!("cannot create the {what} {}", shown.display()), error),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Plans of announced files, from what is in their place and in earlier copies.
 
 use super::earlier_copy::{EarlierCopy, Sought};
-use super::existing::existing_of;
+use super::existing::{existing_of, in_the_way};
 use super::incoming::{ComparedFile, IncomingFile};
 use super::lost_metadata::LostMetadata;
 use super::part_file::{refuse_received, remove_part};
@@ -82,15 +82,19 @@ impl Planner<'_, '_> {
         if let Some(dir) = at.dir.as_ref().filter(|_| is_new && is_looked_at) {
             refuse_received(dir, &incoming.name, &self.registry.session)?;
         }
-        let is_dir = at.existing.as_ref().is_some_and(|stat| stat.kind == FileKind::Dir);
-        let is_replaced = match is_dir {
-            true => self.registry.replaces_dirs(),
-            false => self.registry.dirs.replaces(),
+        let Some(stat) = at.existing.as_ref().filter(|_| plan == Plan::Refuse) else {
+            return Ok(plan);
         };
-        match plan {
-            Plan::Refuse(_) if is_replaced => Ok(Plan::Receive),
-            Plan::Refuse(failure) => Err(failure),
-            plan => Ok(plan),
+        let is_replaced = match stat.kind {
+            FileKind::Dir if self.registry.dry_run => {
+                self.registry.make_room(incoming.dir, &incoming.name)
+            }
+            FileKind::Dir => self.registry.replaces_dirs(),
+            _ => self.registry.dirs.replaces_special(stat),
+        };
+        match is_replaced {
+            true => Ok(Plan::Receive),
+            false => Err(in_the_way(stat.kind, "file", &self.registry.path(incoming))),
         }
     }
 

@@ -128,9 +128,10 @@ impl<'a> FileRegistry<'a> {
     }
 
     /// Removes a directory from the place of another entry; false if it stays.
+    ///
+    /// A dry run reports what would be removed.
     pub(crate) fn make_room(&self, parent: u64, name: &OsStr) -> bool {
-        let room = self.room.as_ref().filter(|_| !self.dry_run);
-        room.is_some_and(|remove| remove(self, parent, name))
+        self.room.as_ref().is_some_and(|remove| remove(self, parent, name))
     }
 
     /// Puts an entry in its place, if necessary once a directory there is removed.
@@ -140,8 +141,13 @@ impl<'a> FileRegistry<'a> {
         put: impl Fn() -> io::Result<()>,
     ) -> io::Result<()> {
         match put() {
-            Err(e) if e.kind() == io::ErrorKind::IsADirectory && self.make_room(parent, name) => {
-                put()
+            Err(e) if e.kind() == io::ErrorKind::IsADirectory && self.replaces_dirs() => {
+                if self.make_room(parent, name) {
+                    return put();
+                }
+                let text =
+                    "a directory with entries that stay is in its place: remove or rename it";
+                Err(io::Error::new(e.kind(), text))
             }
             done => done,
         }
