@@ -27,6 +27,10 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// Longest symlink target and longest request path in bytes (Linux `PATH_MAX`).
 pub const MAX_PATH_BYTES: usize = 4096;
 
+/// Maximum number of paths of a request. (chosen: more than a command line of xargs(1) has, which
+/// ends at 128 KiB; each is resolved before the session begins)
+pub const MAX_REQUEST_PATHS: usize = 16 << 10;
+
 /// Maximum number of directories above an entry, including the directory of the source.
 pub const MAX_DIRECTORY_DEPTH: usize = 1024;
 
