@@ -89,8 +89,13 @@ pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
 /// Longest name of an extended attribute in bytes. (linux/limits.h, `XATTR_NAME_MAX`)
 pub const MAX_XATTR_NAME_BYTES: usize = 255;
 
-/// Maximum size of an entry's extended attributes in bytes. (chosen: one of the largest size that
-/// Linux has, `XATTR_SIZE_MAX`, beside others)
+/// Bytes that an extended attribute counts beside its name and value. (chosen: its two lengths,
+/// places and allocations)
+pub const XATTR_OVERHEAD_BYTES: usize = 64;
+
+/// Maximum size of an entry's extended attributes in bytes, each with
+/// [`XATTR_OVERHEAD_BYTES`]. (chosen: one of the largest size that Linux has, `XATTR_SIZE_MAX`,
+/// beside others)
 pub const MAX_XATTRS_BYTES: usize = 128 << 10;
 
 /// Extended attributes in bytes that count as another outstanding entry. (chosen: about the size

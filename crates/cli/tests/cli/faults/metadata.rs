@@ -5,7 +5,7 @@ use super::super::harness::{
     welcome, write_file,
 };
 use super::clients::Scene;
-use bankfull_proto::limits::MAX_XATTRS_BYTES;
+use bankfull_proto::limits::{MAX_XATTRS_BYTES, XATTR_OVERHEAD_BYTES};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Bytes, Cause, Change, ChangeAction, ChangedKind, Differences, Entry,
     EntryKind, ExtraMetadata, Failure, LeftOut, Message, MetadataRules, Open, Opened, PathBytes,
@@ -38,7 +38,7 @@ fn pushing(scene: &Scene, metadata: MetadataRules) -> Peer {
 fn attributes_that_are_not_completed_use_bounded_memory() {
     let scene = Scene::new(&["--max-memory", "16MiB"]);
     let mut peer = pushing(&scene, MetadataRules::XATTRS);
-    let value = vec![7; MAX_XATTRS_BYTES - 6];
+    let value = vec![7; MAX_XATTRS_BYTES - XATTR_OVERHEAD_BYTES - 6];
     for id in 2..200 {
         let xattrs = Some(vec![Xattr { name: b"user.a".to_vec(), value: value.clone() }]);
         let extra = Some(Box::new(ExtraMetadata { xattrs, ..ExtraMetadata::default() }));
@@ -52,6 +52,21 @@ fn attributes_that_are_not_completed_use_bounded_memory() {
         let ended = |event: &Value| event["message"].as_str().is_some_and(|m| m.contains(text));
         scene.daemon.events().iter().any(ended)
     });
+}
+
+#[test]
+fn further_names_have_no_attributes_and_no_target() {
+    let scene = Scene::new(&[]);
+    let kept = MetadataRules::HARD_LINKS | MetadataRules::XATTRS;
+    let xattr = Xattr { name: b"user.a".to_vec(), value: b"x".to_vec() };
+    let mut attributed = linked(2, b"name", 9);
+    attributed.extra.as_mut().unwrap().xattrs = Some(vec![xattr]);
+    let aimed = Entry { target: b"there".to_vec(), ..linked(2, b"name", 9) };
+    for (entry, reason) in [(attributed, "attributes of a hard link"), (aimed, "no symlink")] {
+        let mut peer = pushing(&scene, kept);
+        peer.send(&Message::Entries(vec![entry]));
+        peer.expect_refusal(Cause::Protocol, reason);
+    }
 }
 
 #[test]
