@@ -5,7 +5,7 @@ use crate::base::event::{Event, ListedEntry, ListedKind};
 use crate::stats::session_stats::SessionStats;
 use crate::transfer::receiver::make_want;
 use crate::transport::control::{ControlReader, Outbox};
-use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES};
+use bankfull_proto::limits::{MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES};
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
@@ -48,7 +48,7 @@ impl<'a> Lister<'a> {
                 Message::CompletedDirs(dirs) => dirs.iter().for_each(|id| {
                     self.dirs.remove(id);
                 }),
-                Message::Accounts(accounts) => self.on_accounts(accounts)?,
+                Message::Accounts(accounts) => self.on_accounts(accounts),
                 Message::Problem(problem) => self.stats.on_peer_problem(problem),
                 Message::Finish(report) => {
                     self.outbox.post(&Message::Done(self.stats.report()));
@@ -59,16 +59,11 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn on_accounts(&mut self, accounts: Vec<Account>) -> Result<(), Error> {
+    fn on_accounts(&mut self, accounts: Vec<Account>) {
         for Account { kind, id, name, .. } in accounts {
-            if self.names.len() >= MAX_ACCOUNTS {
-                let what = "the number of accounts";
-                return Err(WireError::OverLimit { what, max: MAX_ACCOUNTS }.into());
-            }
             let name = name.map(|name| OsString::from_vec(name.0));
             self.names.extend(name.map(|name| ((kind, id), name)));
         }
-        Ok(())
     }
 
     fn on_entries(&mut self, entries: &[Entry]) -> Result<(), Error> {

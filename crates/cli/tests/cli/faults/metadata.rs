@@ -5,7 +5,9 @@ use super::super::harness::{
     welcome, write_file,
 };
 use super::clients::Scene;
-use bankfull_proto::limits::{MAX_XATTRS_BYTES, XATTR_OVERHEAD_BYTES};
+use bankfull_proto::limits::{
+    MAX_ACCOUNTS, MAX_OWNER_NAMES, MAX_XATTRS_BYTES, XATTR_OVERHEAD_BYTES,
+};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Bytes, Cause, Change, ChangeAction, ChangedKind, Differences, Entry,
     EntryKind, ExtraMetadata, Failure, LeftOut, Message, MetadataRules, Open, Opened, PathBytes,
@@ -192,4 +194,29 @@ fn daemon_cannot_replace_the_accounts_of_its_client() {
     let found = fs::symlink_metadata(here.join("in/l"));
     let found = found.unwrap_or_else(|e| panic!("{e}: {}{}", done.out, done.err));
     assert_eq!((found.uid(), found.gid()), (65534, 65534));
+}
+
+#[test]
+fn account_names_are_counted_and_looked_up_if_kept() {
+    let scene = Scene::new(&["--allow-owner"]);
+    let named = |number: usize, required| Account {
+        kind: AccountKind::User,
+        id: 7,
+        name: Some(Bytes(format!("no-such-user-{number}").into_bytes())),
+        mapped: None,
+        required,
+    };
+    // Without owners, nothing is looked up, not even what is required.
+    let mut peer = pushing(&scene, MetadataRules::XATTRS);
+    peer.send(&Message::Accounts(vec![named(0, Some(true))]));
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    peer.send(&Message::Finish(Default::default()));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    // One number with ever new names.
+    let mut peer = pushing(&scene, MetadataRules::XATTRS);
+    for batch in 0..=MAX_ACCOUNTS / MAX_OWNER_NAMES {
+        let names = batch * MAX_OWNER_NAMES..(batch + 1) * MAX_OWNER_NAMES;
+        peer.send(&Message::Accounts(names.map(|number| named(number, None)).collect()));
+    }
+    peer.expect_refusal(Cause::Protocol, "the number of accounts");
 }
