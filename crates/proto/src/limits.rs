@@ -119,6 +119,10 @@ pub const MAX_LINK_DESTS: usize = 20;
 /// (chosen: 256 MiB at 8 bytes each)
 pub const MAX_KEPT_NAMES: usize = 32 << 20;
 
+/// Memory of a receiver for inodes with several names, in bytes. Further names beyond it become
+/// files of their own. (chosen: a million inodes with paths of 40 bytes)
+pub const MAX_LINK_GROUPS_BYTES: usize = 128 << 20;
+
 /// Maximum number of names of ignore files. (chosen: more than people use)
 pub const MAX_IGNORE_FILES: usize = 16;
 
