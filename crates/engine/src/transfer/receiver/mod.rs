@@ -12,6 +12,7 @@ mod earlier_copy;
 mod existing;
 mod folded_names;
 mod hashing;
+mod held_dir;
 pub(crate) mod incoming;
 mod kept_times;
 mod link_groups;
