@@ -100,7 +100,7 @@ impl<'a> Sender<'a> {
     pub(crate) fn remove_sources(&self, stats: &SessionStats<'_>) {
         let report = |path, failure: &Failure| stats.file_failed(path, failure);
         let tell = |path, failure| self.outbox.post(&problem_message(path, failure));
-        self.removal.run(&self.rules.root, report, tell);
+        self.removal.run(&self.rules.root, || self.session.is_stopped(), report, tell);
     }
 
     /// True if the paths of completed files are used.

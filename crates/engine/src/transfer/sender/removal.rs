@@ -31,12 +31,13 @@ impl Removal {
         lock(&self.0).push(Received { path, version });
     }
 
-    /// Removes the files that have not changed since, except special ones.
+    /// Removes the files that have not changed since, except special ones, until a stop.
     ///
     /// `report` is called for each failure, `tell` for those that the receiver learns of.
     pub(super) fn run(
         &self,
         root: &PathRoot,
+        is_stopped: impl Fn() -> bool,
         report: impl Fn(PathBuf, &Failure),
         tell: impl Fn(PathBuf, Failure),
     ) {
@@ -49,6 +50,9 @@ impl Removal {
             }
         };
         for Received { path, version } in std::mem::take(&mut *lock(&self.0)) {
+            if is_stopped() {
+                break;
+            }
             match remove(root, &path, version, &mut unlinked) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -95,4 +99,22 @@ fn remove(
         unlinked.insert(version, version_of(&bankfull_sys::stat_file(&inode)?));
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removal_ends_with_a_stop() {
+        let here = tempfile::tempdir().unwrap();
+        let (removal, removed) = (Removal::default(), std::cell::Cell::new(0));
+        for number in 0..10 {
+            removal.add(here.path().join(number.to_string()).join("missing"), 1);
+        }
+        let report = |_: PathBuf, _: &Failure| ();
+        let is_stopped = || removed.replace(removed.get() + 1) == 3;
+        removal.run(&PathRoot::Host, is_stopped, report, |_, _| ());
+        assert_eq!(removed.get(), 4, "checks");
+    }
 }
