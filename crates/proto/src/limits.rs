@@ -27,6 +27,10 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// Longest symlink target and longest request path in bytes (Linux `PATH_MAX`).
 pub const MAX_PATH_BYTES: usize = 4096;
 
+/// Maximum number of paths of a request. (chosen: more than a command line of xargs(1) has, which
+/// ends at 128 KiB; each is resolved before the session begins)
+pub const MAX_REQUEST_PATHS: usize = 16 << 10;
+
 /// Maximum number of directories above an entry, including the directory of the source.
 pub const MAX_DIRECTORY_DEPTH: usize = 1024;
 
@@ -85,8 +89,13 @@ pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
 /// Longest name of an extended attribute in bytes. (linux/limits.h, `XATTR_NAME_MAX`)
 pub const MAX_XATTR_NAME_BYTES: usize = 255;
 
-/// Maximum size of an entry's extended attributes in bytes. (chosen: one of the largest size that
-/// Linux has, `XATTR_SIZE_MAX`, beside others)
+/// Bytes that an extended attribute counts beside its name and value. (chosen: its two lengths,
+/// places and allocations)
+pub const XATTR_OVERHEAD_BYTES: usize = 64;
+
+/// Maximum size of an entry's extended attributes in bytes, each with
+/// [`XATTR_OVERHEAD_BYTES`]. (chosen: one of the largest size that Linux has, `XATTR_SIZE_MAX`,
+/// beside others)
 pub const MAX_XATTRS_BYTES: usize = 128 << 10;
 
 /// Extended attributes in bytes that count as another outstanding entry. (chosen: about the size
@@ -109,6 +118,10 @@ pub const MAX_LINK_DESTS: usize = 20;
 ///
 /// (chosen: 256 MiB at 8 bytes each)
 pub const MAX_KEPT_NAMES: usize = 32 << 20;
+
+/// Memory of a receiver for inodes with several names, in bytes. Further names beyond it become
+/// files of their own. (chosen: a million inodes with paths of 40 bytes)
+pub const MAX_LINK_GROUPS_BYTES: usize = 128 << 20;
 
 /// Maximum number of names of ignore files. (chosen: more than people use)
 pub const MAX_IGNORE_FILES: usize = 16;

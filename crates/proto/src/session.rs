@@ -1,7 +1,7 @@
 //! Order of messages: a guard that each side applies to received messages before handling them.
 
 use crate::error::WireError;
-use crate::limits::MAX_DIRECTORY_DEPTH;
+use crate::limits::{MAX_ACCOUNTS, MAX_DIRECTORY_DEPTH};
 use crate::wire::control::{Aborted, Entry, EntryKind, Message};
 use std::collections::HashMap;
 
@@ -58,6 +58,8 @@ struct Announced {
     outstanding_files: u64,
     /// Files that were aborted and may be announced again.
     retries: u64,
+    /// Accounts, however often each is named: the receiver looks up their names.
+    accounts: usize,
     ended: bool,
 }
 
@@ -89,6 +91,14 @@ impl Announced {
             EntryKind::Symlink | EntryKind::Special => {}
         }
         Ok(())
+    }
+
+    fn on_accounts(&mut self, count: usize) -> Result<(), WireError> {
+        self.accounts += count;
+        match self.accounts > MAX_ACCOUNTS {
+            true => Err(WireError::OverLimit { what: "the number of accounts", max: MAX_ACCOUNTS }),
+            false => Ok(()),
+        }
     }
 
     fn on_completed_dirs(&mut self, dirs: &[u64]) -> Result<(), WireError> {
@@ -131,7 +141,8 @@ impl Guard {
     /// Checks a message of the peer.
     ///
     /// # Errors
-    /// [`WireError::Unexpected`] for a message that the peer must not send now.
+    /// [`WireError::Unexpected`] for a message that the peer must not send now, or
+    /// [`WireError::OverLimit`] for one too many.
     pub fn admit(&mut self, message: &Message) -> Result<(), WireError> {
         if matches!(message, Message::Ping | Message::Error(_)) {
             return Ok(());
@@ -187,13 +198,13 @@ impl Guard {
             Message::CompletedDirs(dirs) => announced.on_completed_dirs(dirs),
             Message::Aborted(aborted) => announced.on_aborted(aborted),
             Message::Unchanged(files) | Message::Differs(files) => announced.on_final(files.len()),
+            Message::Accounts(accounts) => announced.on_accounts(accounts.len()),
             Message::ListRequest if !announced.ended => Ok(()),
             // An early digest is not final: damage voids it.
             Message::EarlyFileDigest(_)
             | Message::Problem(_)
             | Message::Holes(_)
             | Message::FileEnd(_)
-            | Message::Accounts(_)
             | Message::LeftOut(_)
             | Message::StreamLost(_) => Ok(()),
             Message::EntriesEnd(_) if !announced.ended => {
@@ -245,9 +256,10 @@ impl Guard {
 mod tests {
     use super::*;
     use crate::blocks::Run;
+    use crate::limits::MAX_OWNER_NAMES;
     use crate::wire::control::{
-        Cause, Failed, Failure, FileDigest, FileRuns, Nack, PathBytes, RateLimit, SideSummary,
-        Totals,
+        Account, AccountKind, Cause, Failed, Failure, FileDigest, FileRuns, Nack, PathBytes,
+        RateLimit, SideSummary, Totals,
     };
 
     fn entry(id: u64, parent: u64, kind: EntryKind) -> Entry {
@@ -291,6 +303,23 @@ mod tests {
             let refused = guard.admit(&deepest(depth + 1));
             assert!(matches!(refused, Err(WireError::OverLimit { .. })), "{kind:?}: {refused:?}");
         }
+    }
+
+    #[test]
+    fn guard_accounts_are_counted_however_often_named() {
+        let mut guard = Guard::new(Role::Receiver);
+        let (kind, name, mapped, required) = (AccountKind::User, None, None, None);
+        let accounts = |count| {
+            Message::Accounts(vec![
+                Account { kind, id: 7, name: name.clone(), mapped, required };
+                count
+            ])
+        };
+        for _ in 0..MAX_ACCOUNTS / MAX_OWNER_NAMES {
+            assert_eq!(guard.admit(&accounts(MAX_OWNER_NAMES)), Ok(()));
+        }
+        let refused = WireError::OverLimit { what: "the number of accounts", max: MAX_ACCOUNTS };
+        assert_eq!(guard.admit(&accounts(1)), Err(refused));
     }
 
     #[test]

@@ -145,6 +145,16 @@ impl Dir {
         Ok(Self { fd: open_child(self, name, DIR_FLAGS, Mode::empty())? })
     }
 
+    /// Opens the directory above this one, wherever that is by now; the caller compares it.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the kernel.
+    pub fn open_parent(&self) -> io::Result<Self> {
+        let fd = retry_opening(|| rustix::fs::openat(&self.fd, "..", DIR_FLAGS, Mode::empty()))?;
+        Ok(Self { fd })
+    }
+
     /// Opens the regular file at `rel` for reading, under the rules of [`Dir::open_beneath`].
     ///
     /// Never waits for the writer of a FIFO.

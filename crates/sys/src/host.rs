@@ -180,6 +180,12 @@ pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     wait_for_event(PollFlags::OUT, fd, timeout)
 }
 
+/// True if the other end of a pipe or a socket is closed; unread data may remain.
+pub fn is_hung_up(fd: impl AsFd) -> bool {
+    // A pipe reports its end in any case, a socket only if asked.
+    wait_for_event(PollFlags::RDHUP, fd, Duration::ZERO).unwrap_or(true)
+}
+
 /// Bytes that a writable pipe accepts at once: PIPE_BUF of Linux. (pipe(7))
 pub const PIPE_BUF: usize = 4096;
 
@@ -240,6 +246,17 @@ mod tests {
         assert!(!wait(false, 60_000).unwrap());
         writer.write_all(&[0]).unwrap();
         assert!(wait(false, 60_000).unwrap());
+    }
+
+    #[test]
+    fn hung_up_descriptor_may_have_unread_data() {
+        use std::io::Write;
+        let (reader, mut writer) = io::pipe().unwrap();
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        writer.write_all(b"x").and_then(|()| theirs.write_all(b"x")).unwrap();
+        assert!(!is_hung_up(&reader) && !is_hung_up(&ours));
+        drop((writer, theirs));
+        assert!(is_hung_up(&reader) && is_hung_up(&ours));
     }
 
     #[test]

@@ -95,6 +95,17 @@ fn reader_that_has_seen_enough_ends_the_listing() {
 
 #[test]
 fn entries_of_unknown_directories_end_the_listing() {
+    // The second one would be beneath itself.
+    let dir = |id, parent| Entry { id, parent, name: b"x".to_vec(), ..base() };
+    for (entries, reason) in [
+        (vec![base(), dir(9, 7)], "file number 7 is unknown"),
+        (vec![base(), dir(9, 1), dir(9, 9)], "file number 9"),
+    ] {
+        check_refused_listing(entries, reason);
+    }
+}
+
+fn check_refused_listing(entries: Vec<Entry>, reason: &str) {
     let server = FakeServer::greeted(move |peer, _| {
         peer.send(&welcome(1));
         let Some(Message::Open(open)) = peer.receive() else { return };
@@ -102,8 +113,7 @@ fn entries_of_unknown_directories_end_the_listing() {
         let sources =
             vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }];
         peer.send(&Message::Opened(Opened { sources, ..Opened::default() }));
-        let orphan = Entry { id: 9, parent: 7, name: b"x".to_vec(), ..base() };
-        peer.send(&Message::Entries(vec![base(), orphan]));
+        peer.send(&Message::Entries(entries.clone()));
         // The client has ended the session.
         while peer.receive().is_some() {}
     });
@@ -111,6 +121,6 @@ fn entries_of_unknown_directories_end_the_listing() {
     let mut command = ls();
     command.args(["--accept-new", "--state-dir"]).arg(here.join("state")).arg(server.url());
     let done = run_for(&mut command, Duration::from_secs(30));
-    done.expect(12).says(&["file number 7 is unknown"]);
+    done.expect(12).says(&[reason]);
     assert!(fs::metadata(Path::new("x")).is_err());
 }

@@ -6,7 +6,9 @@ use super::harness::{
     Daemon, Rng, Scratch, SshServer, cp, is_root, run, set_mode, unprivileged, write_file,
 };
 use super::rsync::{each_case, has_rsync};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -369,6 +371,46 @@ fn further_names_fail_with_the_first() {
     assert_eq!(done.code, Some(23), "{}", done.err);
     done.fails(&["b: the file that it is a hard link to was not copied"]);
     assert!(here.path().join("d/s/b").symlink_metadata().is_err());
+}
+
+/// Creates directories with names of 255 bytes beneath each other; opens the deepest.
+fn open_deep(root: &Path, depth: usize) -> OwnedFd {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+    let mut dir = rustix::fs::open(root, flags, Mode::empty()).unwrap();
+    let name = "d".repeat(255);
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&dir, &*name, Mode::RWXU).unwrap();
+        dir = rustix::fs::openat(&dir, &*name, flags, Mode::empty()).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn hard_links_beyond_the_memory_become_files() {
+    // Paths of 64 KiB: those of some 2000 inodes fill the memory.
+    const NAMES: usize = 2200;
+    let here = Scratch::new();
+    let (source, to) = (here.dir("source"), here.join("to"));
+    let further = here.dir("source/z");
+    let deep = open_deep(&here.dir("source/a"), 256);
+    for number in 0..NAMES {
+        let name = number.to_string();
+        write_file(&further.join(&name), name.as_bytes());
+        rustix::fs::linkat(CWD, further.join(&name), &deep, &*name, AtFlags::empty()).unwrap();
+    }
+    // The directory that is walked first has the first names.
+    let done = run(cp().arg("-H").arg(source.join("")).arg(&to));
+    let done = done.expect(0);
+    assert_eq!(done.out.matches("copy in parts to keep them").count(), 1, "{}", done.out);
+    let links = |number: &usize| {
+        let path = to.join("z").join(number.to_string());
+        assert_eq!(fs::read(&path).unwrap(), number.to_string().as_bytes());
+        fs::metadata(path).unwrap().nlink()
+    };
+    let kept = (0..NAMES).filter(|number| links(number) == 2).count();
+    assert!(kept > 1900 && kept < NAMES, "{kept}");
+    let lost = format!("not kept: {}:", NAMES - kept);
+    assert!(done.out.contains(&lost), "{lost} {}", done.out);
 }
 
 /// Returns a clause of `--chmod` that rsync takes.

@@ -1,10 +1,11 @@
 //! Patterns and home directories in remote paths: matched there without a shell, checked here.
 
 use super::harness::{
-    Daemon, Done, FakeServer, Scratch, SshServer, cp, entry, ls, run, run_for, snapshot, welcome,
-    write_file,
+    Daemon, Done, FakeServer, Peer, Scratch, SshServer, cp, entry, ls, run, run_for, snapshot,
+    welcome, write_file,
 };
-use bankfull_proto::wire::control::{Message, Opened, Source};
+use bankfull_proto::limits::MAX_REQUEST_PATHS;
+use bankfull_proto::wire::control::{Direction, Message, Open, Opened, PathBytes, Source};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,4 +135,31 @@ fn home_directories_of_users_are_found_over_ssh() {
     write_file(&here.join("~root"), b"x");
     let daemon = Daemon::start(here.path(), &[]);
     run(daemon.cp().arg(daemon.url("~root")).arg(here.join("copy"))).expect(0);
+}
+
+#[test]
+fn paths_beyond_the_limit_are_refused_before_connecting() {
+    let here = Scratch::new();
+    let paths = vec!["bankfull://127.0.0.1:1/f"; MAX_REQUEST_PATHS + 1];
+    let refused = run(cp().args(paths).arg(here.join("to")));
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("16385 sources are too many"), "{}", refused.err);
+}
+
+#[test]
+fn patterns_of_one_request_are_counted_together() {
+    let here = Scratch::new();
+    for number in 0..600 {
+        write_file(&here.join(format!("t/f{number}")), b"");
+    }
+    let daemon = Daemon::start(&here.join("t"), &[]);
+    let mut peer = Peer::welcomed(daemon.port);
+    peer.send(&Message::Open(Open {
+        direction: Direction::Pull,
+        paths: vec![PathBytes(b"*".to_vec()); MAX_REQUEST_PATHS],
+        streams: 1,
+        ..Open::default()
+    }));
+    let failure = peer.refusal().expect("a reason");
+    assert!(failure.text.contains("more than 1000 names"), "{failure:?}");
 }

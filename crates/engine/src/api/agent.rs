@@ -110,6 +110,7 @@ fn serve(
     output: OwnedFd,
     data_port: Option<DataPort>,
 ) -> Result<Option<ErrorKind>, Error> {
+    let watched = duplicate(&input).map_err(|e| unusable(&e))?;
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
     let output = PipeWriter::new(output, reader.control());
@@ -126,6 +127,7 @@ fn serve(
         peer: None,
         log: None,
         advice: None,
+        has_left: Box::new(move || bankfull_sys::is_hung_up(&watched)),
         on_authenticated: Box::new(|| {}),
         on_request: Box::new(move |timeout| clock.set_timeout(timeout)),
     };

@@ -351,6 +351,7 @@ impl Server {
         let close = socket.try_clone().map_err(failed)?;
         let handle = socket.try_clone().map_err(failed)?;
         let connection = socket.try_clone().map_err(failed)?;
+        let watched = socket.try_clone().map_err(failed)?;
         let (input, output) = split(tls, socket).map_err(failed)?;
         let (on_authenticated, on_request) = (deadline.on_authenticated(), deadline.on_request());
         let address = handle.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
@@ -366,6 +367,7 @@ impl Server {
             peer: Some(address.ip()),
             log: Some(log.clone()),
             advice: handle.advice(),
+            has_left: Box::new(move || watched.is_ended()),
             on_authenticated: Box::new(move || {
                 on_authenticated();
                 connection.set_authenticated();

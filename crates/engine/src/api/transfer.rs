@@ -25,7 +25,7 @@ use crate::run::context::RunContext;
 use crate::stats::lost_sessions::LostSessions;
 use crate::transport::buffer_pool::BufferPool;
 use bankfull_control::{Bytes, Rate, Schedule};
-use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_STREAMS};
+use bankfull_proto::limits::{MAX_IGNORE_FILES, MAX_REQUEST_PATHS, MAX_STREAMS};
 use bankfull_proto::wire::control::{self, Direction, PathBytes, WalkRules, check_name};
 use std::fs::File;
 use std::path::PathBuf;
@@ -423,6 +423,14 @@ impl Transfer {
         cancel: &Cancel,
         (started, lost): (Instant, &LostSessions),
     ) -> Result<Summary, Error> {
+        if direction == Direction::Pull && self.options.sources.len() > MAX_REQUEST_PATHS {
+            let text = format!(
+                "{} sources are too many: the limit is {MAX_REQUEST_PATHS}: copy in parts, or \
+                 name them in --files-from FILE",
+                self.options.sources.len()
+            );
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
         let remote_paths = match direction {
             _ if self.options.purpose.test_time().is_some() => Vec::new(),
             Direction::Push => vec![remote_path(&self.options.destination)],

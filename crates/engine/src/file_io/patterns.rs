@@ -11,15 +11,19 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// Entries that a pattern may match. (chosen: each source holds a descriptor)
+/// Entries that the patterns of a request may match. (chosen: each source holds a descriptor)
 const MAX_MATCHES: usize = 1000;
 
 /// Entries that are read from a directory at a time. (chosen: as the walk lists)
 const LISTED_ENTRIES: usize = 16 << 10;
 
-/// Expansion of paths that are resolved against a root.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Expansion<'r>(pub(crate) &'r PathRoot);
+/// Expansion of the paths of a request, which are resolved against a root.
+#[derive(Clone, Copy)]
+pub(crate) struct Expansion<'r> {
+    pub(crate) root: &'r PathRoot,
+    /// True once the result is of no use.
+    pub(crate) has_left: &'r dyn Fn() -> bool,
+}
 
 impl Expansion<'_> {
     /// Replaces patterns by the paths that they match, sorted, and `~user` by a home directory.
@@ -27,25 +31,46 @@ impl Expansion<'_> {
     /// A path that exists is no pattern. Beneath a directory, `~user` is a name.
     ///
     /// # Errors
-    /// No match, too many, or no such user.
+    /// No match, too many, no such user, or a client that has left.
     pub(crate) fn paths(self, paths: &[PathBytes]) -> Result<Vec<PathBytes>, Error> {
-        let mut all = Vec::new();
+        let (mut all, mut matched) = (Vec::new(), 0);
         for path in paths {
             let path = self.home(path)?;
-            match has_pattern(&path.0) {
-                true => all.extend(self.matches(&path.0)?.into_iter().map(PathBytes)),
-                false => all.push(path),
+            if !has_pattern(&path.0) {
+                all.push(path);
+                continue;
             }
+            let matches = self.matches(&path.0)?;
+            matched += matches.len();
+            if matched > MAX_MATCHES {
+                let shown = String::from_utf8_lossy(&path.0);
+                return Err(too_many(&format!("{shown}, with the patterns before it,")));
+            }
+            all.extend(matches.into_iter().map(PathBytes));
         }
         Ok(all)
+    }
+
+    /// Replaces `~user` at the beginning of each path.
+    ///
+    /// # Errors
+    /// No such user, or a client that has left.
+    pub(crate) fn homes(self, paths: &[PathBytes]) -> Result<Vec<PathBytes>, Error> {
+        paths.iter().map(|path| self.home(path)).collect()
+    }
+
+    /// Fails once the client has left.
+    fn check_wanted(self) -> io::Result<()> {
+        if (self.has_left)() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
     /// Replaces `~user` at the beginning of a path on a host.
     ///
     /// # Errors
-    /// No such user.
+    /// No such user, or a client that has left.
     pub(crate) fn home(self, path: &PathBytes) -> Result<PathBytes, Error> {
-        let (PathRoot::Host, [b'~', rest @ ..]) = (self.0, path.0.as_slice()) else {
+        self.check_wanted().map_err(|e| Error::network("the client has left", &e))?;
+        let (PathRoot::Host, [b'~', rest @ ..]) = (self.root, path.0.as_slice()) else {
             return Ok(path.clone());
         };
         let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
@@ -64,7 +89,7 @@ impl Expansion<'_> {
     }
 
     fn matches(self, typed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let path = self.0.validate(typed)?;
+        let path = self.root.validate(typed)?;
         if self.kind_of(&path).is_ok() {
             return Ok(vec![path]);
         }
@@ -90,6 +115,9 @@ impl Expansion<'_> {
                         path
                     })),
                     Ok(None) => return Err(too_many(&shown)),
+                    Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {
+                        return Err(Error::network("the client has left", &e));
+                    }
                     Err(e) => {
                         denied = Some(e).filter(|e| e.kind() == io::ErrorKind::PermissionDenied)
                     }
@@ -123,20 +151,21 @@ impl Expansion<'_> {
         let at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let (above, name) = path.split_at(at);
         if name.is_empty() || name == b"." || name == b".." {
-            return self.0.open_dir(path).map(|_| FileKind::Dir);
+            return self.root.open_dir(path).map(|_| FileKind::Dir);
         }
-        let kind = self.0.open_dir(above)?.stat(OsStr::from_bytes(name))?.kind;
+        let kind = self.root.open_dir(above)?.stat(OsStr::from_bytes(name))?.kind;
         match kind {
-            FileKind::Symlink if self.0.open_dir(path).is_ok() => Ok(FileKind::Dir),
+            FileKind::Symlink if self.root.open_dir(path).is_ok() => Ok(FileKind::Dir),
             kind => Ok(kind),
         }
     }
 
     /// Returns the names in a directory that match; `None` if they are more than `max`.
     fn names_in(self, dir: &[u8], glob: &Glob, max: usize) -> io::Result<Option<Vec<Vec<u8>>>> {
-        let mut entries = self.0.open_dir(dir)?.read_entries()?;
+        let mut entries = self.root.open_dir(dir)?.read_entries()?;
         let mut names = Vec::new();
         loop {
+            self.check_wanted()?;
             let chunk = entries.next_chunk(LISTED_ENTRIES)?;
             let is_last = chunk.len() < LISTED_ENTRIES;
             let matching = chunk.iter().map(|entry| entry.name.as_bytes());
@@ -166,4 +195,49 @@ fn too_many(shown: &str) -> Error {
          --include PATTERN --exclude '*'"
     );
     Error::new(ErrorKind::Source, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_sys::Dir;
+    use std::cell::Cell;
+    use std::fs;
+    use std::sync::Arc;
+
+    fn paths_of(
+        dir: &std::path::Path,
+        paths: &[&str],
+        has_left: &dyn Fn() -> bool,
+    ) -> Result<Vec<PathBytes>, Error> {
+        let root = PathRoot::Dir(Arc::new(Dir::open(dir).unwrap()));
+        let paths: Vec<_> = paths.iter().map(|path| PathBytes(path.as_bytes().to_vec())).collect();
+        Expansion { root: &root, has_left }.paths(&paths)
+    }
+
+    #[test]
+    fn matches_of_all_patterns_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..600 {
+            fs::write(dir.path().join(format!("f{number}")), b"").unwrap();
+        }
+        let found = |paths: &[&str]| paths_of(dir.path(), paths, &|| false);
+        assert_eq!(found(&["f*", "f1", "f??"]).unwrap().len(), 691);
+        let error = found(&["f*", "*"]).unwrap_err().to_string();
+        assert!(error.contains("with the patterns before it, matches more than 1000"), "{error}");
+        assert_eq!(found(&vec!["f1"; 5000]).unwrap().len(), 5000, "no patterns");
+    }
+
+    #[test]
+    fn search_ends_when_the_client_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..10 {
+            fs::create_dir(dir.path().join(number.to_string())).unwrap();
+        }
+        let left = Cell::new(5);
+        let has_left = || left.replace(left.get() - 1) == 0;
+        let error = paths_of(dir.path(), &["*/x*"], &has_left).unwrap_err();
+        assert!(error.to_string().contains("the client has left"), "{error}");
+        assert_eq!(left.get(), -1, "nothing is read afterwards");
+    }
 }

@@ -1,6 +1,7 @@
 //! Options and rules in the request of a client.
 
 use crate::base::error::Error;
+use crate::base::event_log::Subject;
 use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::patterns::Expansion;
 use crate::file_io::root::PathRoot;
@@ -11,10 +12,23 @@ use crate::model::transfer_options::ROOT_REFUSED;
 use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{
-    self, Cause, ComparisonRules, Failure, Open, PathBytes, WalkRules,
+    self, Cause, ComparisonRules, Direction, Failure, Open, PathBytes, WalkRules,
 };
 use bankfull_sys::Dir;
 use std::path::Path;
+
+/// Describes a client's request for the log.
+pub(super) fn subject_of(open: &Open) -> Subject {
+    let direction = match open.direction {
+        Direction::Pull => "send",
+        Direction::Push => "receive",
+    };
+    let text = |path: &PathBytes| match path.0.as_slice() {
+        [] => "/".to_owned(),
+        path => String::from_utf8_lossy(path).into_owned(),
+    };
+    Subject::new(direction, open.paths.iter().map(text))
+}
 
 /// Rules for sending what a client pulls.
 ///
@@ -70,11 +84,11 @@ pub(super) fn refuse_delete_in_root(open: &Open, target: &ReceiveTarget) -> Resu
 /// Returns the paths of the sources; patterns are matched here.
 ///
 /// # Errors
-/// No match, too many, or an unknown user.
-pub(super) fn source_paths(open: &Open, root: &PathRoot) -> Result<Vec<PathBytes>, Error> {
+/// No match, too many, an unknown user, or a client that has left.
+pub(super) fn source_paths(open: &Open, expansion: Expansion<'_>) -> Result<Vec<PathBytes>, Error> {
     match open.walk.as_ref().is_some_and(WalkRules::has_names) {
-        true => open.paths.iter().map(|path| Expansion(root).home(path)).collect(),
-        false => Expansion(root).paths(&open.paths),
+        true => expansion.homes(&open.paths),
+        false => expansion.paths(&open.paths),
     }
 }
 

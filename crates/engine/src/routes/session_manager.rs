@@ -3,7 +3,7 @@
 
 use super::client::software;
 use super::request::{
-    metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths,
+    metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths, subject_of,
 };
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
@@ -39,7 +39,7 @@ use bankfull_control::sobas::CachedPath;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
-    self, Cause, Direction, Failure, Hello, Message, Open, Opened, PathBytes, WalkRules, Welcome,
+    self, Cause, Direction, Failure, Hello, Message, Open, Opened, WalkRules, Welcome,
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
@@ -130,6 +130,8 @@ pub(crate) struct ControlConn {
     pub(crate) log: Option<PeerLog>,
     /// Hints for the administrator about the socket of this connection.
     pub(crate) advice: Option<BufferAdvice>,
+    /// True once the client has closed the connection; it is not read before the session.
+    pub(crate) has_left: Box<dyn Fn() -> bool + Send>,
     /// Callback for the client's valid token.
     pub(crate) on_authenticated: Box<dyn FnOnce() + Send>,
     /// Callback for the authenticated client's request, with the timeout that applies from then on.
@@ -320,7 +322,7 @@ impl SessionManager {
             }
             Direction::Pull => {
                 let rules = send_rules(&open, &self.root)?;
-                let paths = source_paths(&open, &self.root)?;
+                let paths = source_paths(&open, self.expansion(conn))?;
                 let items = self.root.resolve_sources(&paths, &rules.walk, None)?;
                 PathRoot::refuse_special(&items, rules.metadata.rules)?;
                 let sources = sources_of(&items);
@@ -332,18 +334,24 @@ impl SessionManager {
                 let text = "this server is read-only: it was started with --read-only";
                 return Err(Failure::new(Cause::ReadOnly, text).into());
             }
-            Direction::Push => self.receive(&open, entry_quota.as_deref())?,
+            Direction::Push => self.receive(conn, &open, entry_quota.as_deref())?,
         };
         Ok(Negotiated { open, opened, task, entry_quota })
+    }
+
+    /// Returns the expansion of a client's paths, which ends when the client has left.
+    fn expansion<'c>(&'c self, conn: &'c ControlConn) -> Expansion<'c> {
+        Expansion { root: &self.root, has_left: &*conn.has_left }
     }
 
     /// Opens the destination of a push.
     fn receive(
         &self,
+        conn: &ControlConn,
         open: &Open,
         entry_quota: Option<&EntryQuota>,
     ) -> Result<(Opened, SessionTask), Error> {
-        let path = open.paths.first().map(|path| Expansion(&self.root).home(path));
+        let path = open.paths.first().map(|path| self.expansion(conn).home(path));
         let path = path.transpose()?.map(|path| path.0).unwrap_or_default();
         let options = receive_options(open);
         let (mut target, destinations) =
@@ -540,19 +548,6 @@ fn busy() -> Error {
     let text = "the server has reached its connection limit: try again later, or start it with a \
                 larger --max-connections";
     Failure::new(Cause::Busy, text).into()
-}
-
-/// Describes a client's request for the log.
-fn subject_of(open: &Open) -> Subject {
-    let direction = match open.direction {
-        Direction::Pull => "send",
-        Direction::Push => "receive",
-    };
-    let text = |path: &PathBytes| match path.0.as_slice() {
-        [] => "/".to_owned(),
-        path => String::from_utf8_lossy(path).into_owned(),
-    };
-    Subject::new(direction, open.paths.iter().map(text))
 }
 
 fn finish_attach(

@@ -191,6 +191,11 @@ impl SessionRunner<'_> {
                     self.stats.on_peer_problem(problem);
                 }
             });
+            if lock(&self.close_by).is_some_and(|at| Instant::now() >= at) {
+                let text = "the sender did not end in time: if it still removes source files, \
+                            later failures of that are in its log alone";
+                self.stats.warn(text);
+            }
         }
         self.session.stop();
         (result, flushed)

@@ -99,11 +99,15 @@ impl<'a> SessionStats<'a> {
 
     /// Records a failure or a warning that the peer reports.
     pub(crate) fn on_peer_problem(&self, problem: Problem) {
-        let Problem { path, failure } = problem;
+        self.problem(PathBuf::from(OsString::from_vec(problem.path.0)), &problem.failure);
+    }
+
+    /// Records a failure, or a warning.
+    pub(crate) fn problem(&self, path: PathBuf, failure: &Failure) {
         if failure.cause() == Cause::Warning {
             return self.warn(printable(&failure.text));
         }
-        self.file_failed(PathBuf::from(OsString::from_vec(path.0)), &failure);
+        self.file_failed(path, failure);
     }
 
     /// Records a file that the destination already has.

@@ -5,7 +5,7 @@ use crate::base::event::{Event, ListedEntry, ListedKind};
 use crate::stats::session_stats::SessionStats;
 use crate::transfer::receiver::make_want;
 use crate::transport::control::{ControlReader, Outbox};
-use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES};
+use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
@@ -26,15 +26,17 @@ pub(crate) struct Lister<'a> {
     stats: &'a SessionStats<'a>,
     /// True if paths begin with the name of their source: a pattern matches several.
     names_sources: bool,
-    /// Directories that are not completed: path beneath the source, and directories above.
-    dirs: HashMap<u64, (PathBuf, usize)>,
+    /// Directories that are not completed, by number: parent, and name. No paths, as a hostile
+    /// sender's are long.
+    dirs: HashMap<u64, (u64, Box<[u8]>)>,
+    last_id: u64,
     names: HashMap<(AccountKind, u32), OsString>,
 }
 
 impl<'a> Lister<'a> {
     pub(crate) fn new(outbox: Outbox, stats: &'a SessionStats<'a>, sources: usize) -> Self {
-        let (dirs, names) = Default::default();
-        Self { outbox, stats, names_sources: sources > 1, dirs, names }
+        let (dirs, last_id, names) = Default::default();
+        Self { outbox, stats, names_sources: sources > 1, dirs, last_id, names }
     }
 
     /// Runs until the sender has finished; returns the sender's report.
@@ -48,7 +50,7 @@ impl<'a> Lister<'a> {
                 Message::CompletedDirs(dirs) => dirs.iter().for_each(|id| {
                     self.dirs.remove(id);
                 }),
-                Message::Accounts(accounts) => self.on_accounts(accounts)?,
+                Message::Accounts(accounts) => self.on_accounts(accounts),
                 Message::Problem(problem) => self.stats.on_peer_problem(problem),
                 Message::Finish(report) => {
                     self.outbox.post(&Message::Done(self.stats.report()));
@@ -59,38 +61,32 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn on_accounts(&mut self, accounts: Vec<Account>) -> Result<(), Error> {
+    fn on_accounts(&mut self, accounts: Vec<Account>) {
         for Account { kind, id, name, .. } in accounts {
-            if self.names.len() >= MAX_ACCOUNTS {
-                let what = "the number of accounts";
-                return Err(WireError::OverLimit { what, max: MAX_ACCOUNTS }.into());
-            }
             let name = name.map(|name| OsString::from_vec(name.0));
             self.names.extend(name.map(|name| ((kind, id), name)));
         }
-        Ok(())
     }
 
     fn on_entries(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let mut wants = Vec::new();
         for entry in entries {
-            let name = OsStr::from_bytes(&entry.name);
+            // Ascending numbers: no directory is beneath itself.
+            if entry.id <= self.last_id {
+                return Err(WireError::BadFileId(entry.id).into());
+            }
+            self.last_id = entry.id;
             let is_dir = entry.kind == EntryKind::Dir;
-            let (path, depth) = match (entry.parent, self.dirs.get(&entry.parent)) {
-                // The contents of a single directory are listed without its name.
-                (0, _) if is_dir && !self.names_sources => (PathBuf::new(), 0),
-                (0, _) => (PathBuf::from(name), 0),
-                (_, Some((above, depth))) => (above.join(name), depth + 1),
-                (_, None) => {
-                    return Err(WireError::Unexpected("an entry of an unknown directory").into());
-                }
-            };
+            // The contents of a single directory are listed without its name.
+            let is_unnamed = is_dir && entry.parent == 0 && !self.names_sources;
+            let name = if is_unnamed { &[][..] } else { &entry.name };
+            let path = self.path_of(entry.parent, name)?;
             if is_dir {
                 let (what, max) = ("the number of directories that are not completed", MAX_DIRS);
-                if self.dirs.len() >= max || depth > MAX_DIRECTORY_DEPTH {
+                if self.dirs.len() >= max {
                     return Err(WireError::OverLimit { what, max }.into());
                 }
-                self.dirs.insert(entry.id, (path.clone(), depth));
+                self.dirs.insert(entry.id, (entry.parent, name.into()));
             } else {
                 wants.push(make_want(entry.id, Verdict::Skip));
             }
@@ -102,6 +98,20 @@ impl<'a> Lister<'a> {
             self.outbox.post(&Message::Wants(wants));
         }
         Ok(())
+    }
+
+    /// Returns the path of an entry of a directory, beneath the source.
+    fn path_of(&self, dir: u64, name: &[u8]) -> Result<PathBuf, Error> {
+        let (mut names, mut at) = (vec![name], dir);
+        while at != 0 {
+            let Some((parent, name)) = self.dirs.get(&at) else {
+                return Err(WireError::Unexpected("an entry of an unknown directory").into());
+            };
+            names.push(name);
+            at = *parent;
+        }
+        let names = names.into_iter().rev().filter(|name| !name.is_empty());
+        Ok(names.map(OsStr::from_bytes).collect())
     }
 
     fn listed(&self, entry: &Entry, path: PathBuf) -> ListedEntry {

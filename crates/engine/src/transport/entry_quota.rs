@@ -41,7 +41,7 @@ impl EntryUsage {
 pub(crate) struct EntryQuota {
     usage: Arc<EntryUsage>,
     max_files: u32,
-    /// Bytes of outstanding entries that the pool counts.
+    /// Bytes of the session that the pool counts.
     used: AtomicU64,
 }
 
@@ -63,9 +63,9 @@ impl EntryQuota {
         Some(self.max_files).filter(|&files| files != MAX_OUTSTANDING_FILES)
     }
 
-    /// Sets the number of outstanding entries.
-    pub(crate) fn set_outstanding(&self, entries: usize) {
-        let bytes = entries as u64 * ENTRY_BYTES;
+    /// Sets the number of outstanding entries, and the bytes that the session keeps beside them.
+    pub(crate) fn set_outstanding(&self, entries: usize, kept_bytes: usize) {
+        let bytes = entries as u64 * ENTRY_BYTES + kept_bytes as u64;
         let before = self.used.swap(bytes, Ordering::Relaxed);
         // Wraps for a decrease.
         self.usage.bytes.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl EntryQuota {
 
 impl Drop for EntryQuota {
     fn drop(&mut self) {
-        self.set_outstanding(0);
+        self.set_outstanding(0, 0);
         self.usage.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -112,10 +112,10 @@ mod tests {
         let quota = || EntryQuota::new(Arc::clone(&usage), Bytes(limit));
         let (first, second) = (quota(), quota());
         assert_eq!((first.max_files(), second.max_files()), (4096, 2048));
-        first.set_outstanding(1000);
-        second.set_outstanding(24);
-        first.set_outstanding(1);
-        assert_eq!(usage.remainder(limit), limit - 25 * ENTRY_BYTES);
+        first.set_outstanding(1000, 0);
+        second.set_outstanding(24, 0);
+        first.set_outstanding(1, 4096);
+        assert_eq!(usage.remainder(limit), limit - 25 * ENTRY_BYTES - 4096);
         drop((first, second));
         assert_eq!(usage.remainder(limit), limit);
         assert_eq!(quota().announced(), Some(4096));

@@ -57,6 +57,15 @@ impl Socket {
         };
     }
 
+    /// True once the peer has closed the connection, or reading was stopped.
+    pub(crate) fn is_ended(&self) -> bool {
+        match self {
+            Self::Tcp(s) => bankfull_sys::is_hung_up(s),
+            Self::Unix(s) => bankfull_sys::is_hung_up(s),
+            Self::Quic(s) => s.is_ended(),
+        }
+    }
+
     /// Returns the smoothed RTT; `None` without a network path or a measurement.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         match self {

@@ -65,6 +65,24 @@ fn copies_of_many_directories_work_with_few_descriptors() {
 }
 
 #[test]
+fn deep_trees_are_deleted_with_few_descriptors() {
+    let here = Scratch::new();
+    write_file(&here.dir("from").join("file"), b"some content");
+    for route in ["local", "tcp"] {
+        let daemon = Daemon::start(here.path(), &[]);
+        let into = here.dir(&format!("into-{route}"));
+        let deep = here.dir(&format!("into-{route}/{}", "d/".repeat(300)));
+        write_file(&deep.join("extraneous"), b"x");
+        // A level that the source has, above others that it does not have.
+        here.dir("from/d/d/d");
+        let mut copy = copy_from(&here, &daemon, route);
+        copy.arg("--delete").arg(&into);
+        run(&mut limited("--nofile=64", &copy)).expect(0);
+        assert_same(&here.join("from"), &into);
+    }
+}
+
+#[test]
 fn copies_work_in_a_small_address_space_or_say_why_not() {
     let here = Scratch::new();
     fill(&here.dir("from").join("large"), 20 * MIB, &mut Rng::new(3));

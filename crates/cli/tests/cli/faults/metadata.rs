@@ -5,7 +5,9 @@ use super::super::harness::{
     welcome, write_file,
 };
 use super::clients::Scene;
-use bankfull_proto::limits::MAX_XATTRS_BYTES;
+use bankfull_proto::limits::{
+    MAX_ACCOUNTS, MAX_OWNER_NAMES, MAX_XATTRS_BYTES, XATTR_OVERHEAD_BYTES,
+};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Bytes, Cause, Change, ChangeAction, ChangedKind, Differences, Entry,
     EntryKind, ExtraMetadata, Failure, LeftOut, Message, MetadataRules, Open, Opened, PathBytes,
@@ -38,7 +40,7 @@ fn pushing(scene: &Scene, metadata: MetadataRules) -> Peer {
 fn attributes_that_are_not_completed_use_bounded_memory() {
     let scene = Scene::new(&["--max-memory", "16MiB"]);
     let mut peer = pushing(&scene, MetadataRules::XATTRS);
-    let value = vec![7; MAX_XATTRS_BYTES - 6];
+    let value = vec![7; MAX_XATTRS_BYTES - XATTR_OVERHEAD_BYTES - 6];
     for id in 2..200 {
         let xattrs = Some(vec![Xattr { name: b"user.a".to_vec(), value: value.clone() }]);
         let extra = Some(Box::new(ExtraMetadata { xattrs, ..ExtraMetadata::default() }));
@@ -52,6 +54,21 @@ fn attributes_that_are_not_completed_use_bounded_memory() {
         let ended = |event: &Value| event["message"].as_str().is_some_and(|m| m.contains(text));
         scene.daemon.events().iter().any(ended)
     });
+}
+
+#[test]
+fn further_names_have_no_attributes_and_no_target() {
+    let scene = Scene::new(&[]);
+    let kept = MetadataRules::HARD_LINKS | MetadataRules::XATTRS;
+    let xattr = Xattr { name: b"user.a".to_vec(), value: b"x".to_vec() };
+    let mut attributed = linked(2, b"name", 9);
+    attributed.extra.as_mut().unwrap().xattrs = Some(vec![xattr]);
+    let aimed = Entry { target: b"there".to_vec(), ..linked(2, b"name", 9) };
+    for (entry, reason) in [(attributed, "attributes of a hard link"), (aimed, "no symlink")] {
+        let mut peer = pushing(&scene, kept);
+        peer.send(&Message::Entries(vec![entry]));
+        peer.expect_refusal(Cause::Protocol, reason);
+    }
 }
 
 #[test]
@@ -177,4 +194,29 @@ fn daemon_cannot_replace_the_accounts_of_its_client() {
     let found = fs::symlink_metadata(here.join("in/l"));
     let found = found.unwrap_or_else(|e| panic!("{e}: {}{}", done.out, done.err));
     assert_eq!((found.uid(), found.gid()), (65534, 65534));
+}
+
+#[test]
+fn account_names_are_counted_and_looked_up_if_kept() {
+    let scene = Scene::new(&["--allow-owner"]);
+    let named = |number: usize, required| Account {
+        kind: AccountKind::User,
+        id: 7,
+        name: Some(Bytes(format!("no-such-user-{number}").into_bytes())),
+        mapped: None,
+        required,
+    };
+    // Without owners, nothing is looked up, not even what is required.
+    let mut peer = pushing(&scene, MetadataRules::XATTRS);
+    peer.send(&Message::Accounts(vec![named(0, Some(true))]));
+    peer.send(&Message::EntriesEnd(Totals::default()));
+    peer.send(&Message::Finish(Default::default()));
+    assert!(matches!(peer.receive(), Some(Message::Done(_))));
+    // One number with ever new names.
+    let mut peer = pushing(&scene, MetadataRules::XATTRS);
+    for batch in 0..=MAX_ACCOUNTS / MAX_OWNER_NAMES {
+        let names = batch * MAX_OWNER_NAMES..(batch + 1) * MAX_OWNER_NAMES;
+        peer.send(&Message::Accounts(names.map(|number| named(number, None)).collect()));
+    }
+    peer.expect_refusal(Cause::Protocol, "the number of accounts");
 }

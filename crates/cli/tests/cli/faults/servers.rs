@@ -259,7 +259,9 @@ fn server_that_pings_after_the_end_does_not_hold_the_client() {
     let mut command = cp();
     command.args(["--accept-new", "--streams", "1", "--timeout", "3", "--state-dir"]);
     command.arg(here.join("state")).arg(server.url()).arg(here.join("in"));
-    run_for(&mut command, Duration::from_secs(12)).expect(0);
+    let done = run_for(&mut command, Duration::from_secs(12)).expect(0);
+    let (out, err) = (&done.out, &done.err);
+    assert!([out, err].iter().any(|text| text.contains("did not end in time")), "{out} {err}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Deletion of extraneous entries of the destination, once everything else is done.
 
 use super::folded_names::{ignores_case, is_found_in_other_case};
+use super::held_dir::HeldDir;
 use super::registry::{FileRegistry, MakeRoom};
 use super::source_names::SourceNames;
 use crate::base::error::{Error, failure};
@@ -21,6 +22,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Entries that are read from a directory at a time. (chosen: as the walk lists)
 const LISTED_ENTRIES: usize = 16 << 10;
@@ -53,7 +55,7 @@ pub(super) struct Deletion<'d, 'a> {
 
 /// Directory of the destination that is cleaned.
 struct Cleaned<'c> {
-    dir: &'c Dir,
+    place: &'c HeldDir<'c>,
     /// Path beneath the destination.
     path: PathBuf,
     filters: &'c DirFilters,
@@ -95,7 +97,9 @@ impl<'d, 'a> Deletion<'d, 'a> {
             }
         };
         let depth = above.components().count();
-        let at = Cleaned { dir: &dir, path: above, filters: &filters, depth, is_deleted: false };
+        let place = HeldDir::top(dir);
+        let at =
+            Cleaned { place: &place, path: above, filters: &filters, depth, is_deleted: false };
         let is_removed = self.remove(&at, name, true);
         self.post();
         is_removed
@@ -205,7 +209,10 @@ impl<'d, 'a> Deletion<'d, 'a> {
             };
             let path = PathBuf::from(name);
             match (opened, self.names.hash_of_root(&root)) {
-                (Ok(dir), hash) => self.clean_dir(&dir, (path, hash), (&above, name), 0),
+                (Ok(dir), hash) => {
+                    let place = HeldDir::top(Arc::new(dir));
+                    self.clean_dir(&place, (path, hash), (&above, name), 0);
+                }
                 // What a dry run would create.
                 (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {}
                 (Err(e), _) => self.report(path, &e),
@@ -216,12 +223,16 @@ impl<'d, 'a> Deletion<'d, 'a> {
     /// Cleans a directory that the source has, and those beneath it.
     fn clean_dir(
         &mut self,
-        dir: &Dir,
+        place: &HeldDir<'_>,
         (path, hash): (PathBuf, u64),
         (outer, name): (&DirFilters, &OsStr),
         depth: usize,
     ) {
-        let entered = outer.enter(name, dir);
+        let dir = match place.get() {
+            Ok(dir) => dir,
+            Err(e) => return self.report(path, &e),
+        };
+        let entered = outer.enter(name, &dir);
         let filters = match entered {
             Ok(filters) => filters,
             Err(e) => {
@@ -230,7 +241,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
                 return self.registry.report_problem(shown, Failure::new(Cause::Other, text));
             }
         };
-        let cleaned = Cleaned { dir, path, filters: &filters, depth, is_deleted: false };
+        drop(dir);
+        let cleaned = Cleaned { place, path, filters: &filters, depth, is_deleted: false };
         let (mut extraneous, mut subdirs) = (Vec::new(), Vec::new());
         let is_listed = self.names.is_listed(hash);
         let listed = self.list(&cleaned, |names, name, is_dir| {
@@ -256,8 +268,12 @@ impl<'d, 'a> Deletion<'d, 'a> {
                 return;
             }
             let path = cleaned.path.join(&name);
-            match dir.open_child_dir(&name) {
-                Ok(child) => self.clean_dir(&child, (path, hash), (&filters, &name), depth + 1),
+            match place.get().and_then(|dir| dir.open_child_dir(&name)) {
+                Ok(child) => {
+                    let child = place.enter(child);
+                    self.clean_dir(&child, (path, hash), (&filters, &name), depth + 1);
+                    child.leave();
+                }
                 Err(e) => self.report(path, &e),
             }
         }
@@ -265,14 +281,15 @@ impl<'d, 'a> Deletion<'d, 'a> {
 
     /// True, with a warning, if a name may be a different one at the source.
     fn may_fold(&self, at: &Cleaned<'_>, names: &[(OsString, bool)]) -> bool {
-        if !at.dir.may_ignore_case() {
+        let Ok(dir) = at.place.get() else { return true };
+        if !dir.may_ignore_case() {
             return false;
         }
         let is_foreign = |(name, _): &(OsString, bool)| !name.as_bytes().is_ascii();
         let folds = names.iter().any(is_foreign)
             || match self.dry_run {
-                true => names.iter().any(|(name, _)| is_found_in_other_case(at.dir, name)),
-                false => ignores_case(at.dir).unwrap_or(true),
+                true => names.iter().any(|(name, _)| is_found_in_other_case(&dir, name)),
+                false => ignores_case(&dir).unwrap_or(true),
             };
         if folds {
             let shown = self.shown(&at.path);
@@ -287,15 +304,16 @@ impl<'d, 'a> Deletion<'d, 'a> {
 
     /// Removes entries of a directory, which keeps its mode and times.
     fn remove_all(&mut self, at: &Cleaned<'_>, names: Vec<(OsString, bool)>) {
-        let before = match at.dir.stat_self() {
+        let before = match at.place.get().and_then(|dir| dir.stat_self()) {
             Ok(before) if !names.is_empty() => before,
             _ => return,
         };
+        let set_mode = |mode| at.place.get().and_then(|dir| dir.set_own_mode(mode));
         let changes = !self.dry_run && self.limit.is_none();
         let is_opened = changes && lacks_owner_access(&before);
         if is_opened {
             // On failure, the removal reports the reason.
-            let _ = at.dir.set_own_mode(before.mode | OWNER_ACCESS);
+            let _ = set_mode(before.mode | OWNER_ACCESS);
         }
         for (name, is_dir) in names {
             if self.is_over() {
@@ -305,10 +323,11 @@ impl<'d, 'a> Deletion<'d, 'a> {
         }
         if changes {
             let restored = match is_opened {
-                true => at.dir.set_own_mode(before.mode),
+                true => set_mode(before.mode),
                 false => Ok(()),
             };
-            if let Err(e) = restored.and_then(|()| at.dir.set_own_mtime(before.mtime)) {
+            let restored = restored.and_then(|()| at.place.get());
+            if let Err(e) = restored.and_then(|dir| dir.set_own_mtime(before.mtime)) {
                 self.report(at.path.clone(), &e);
             }
         }
@@ -319,22 +338,27 @@ impl<'d, 'a> Deletion<'d, 'a> {
     /// False if something of it stays.
     fn remove(&mut self, at: &Cleaned<'_>, name: &OsStr, is_dir: bool) -> bool {
         let backup = self.registry.dirs.earlier.backup.as_ref();
-        let is_backup = backup.is_some_and(|backup| backup.holds(at.dir, name));
-        if at.filters.protects(name, is_dir, at.is_deleted)
-            || is_backup
-            || is_received(at.dir, name)
-        {
-            return false;
-        }
         let path = at.path.join(name);
+        let is_kept = at.place.get().map(|dir| {
+            at.filters.protects(name, is_dir, at.is_deleted)
+                || backup.is_some_and(|backup| backup.holds(&dir, name))
+                || is_received(&dir, name)
+        });
+        match is_kept {
+            Ok(false) => {}
+            Ok(true) => return false,
+            Err(e) => {
+                self.report(path, &e);
+                return false;
+            }
+        }
         if is_dir && !self.empty(at, name, &path) {
             return false;
         }
         if self.limit.is_none() && !self.dry_run {
-            let kept = backup.map_or(Ok(()), |backup| backup.keep(at.dir, name, &at.path));
-            let removed = kept.and_then(|()| match is_dir {
-                true => at.dir.rmdir(name),
-                false => at.dir.unlink(name),
+            let removed = at.place.get().and_then(|dir| {
+                backup.map_or(Ok(()), |backup| backup.keep(&dir, name, &at.path))?;
+                if is_dir { dir.rmdir(name) } else { dir.unlink(name) }
             });
             match removed {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -354,19 +378,19 @@ impl<'d, 'a> Deletion<'d, 'a> {
 
     /// Removes what is in a directory; false if something stays.
     fn empty(&mut self, at: &Cleaned<'_>, name: &OsStr, path: &Path) -> bool {
-        let opened = match at.dir.open_child_dir(name) {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !self.dry_run => {
-                let _ = at.dir.add_mode(name, OWNER_ACCESS);
-                at.dir.open_child_dir(name)
-            }
-            opened => opened,
-        };
-        let is_foreign = |dir: &Dir| match (dir.stat_self(), at.dir.stat_self()) {
-            (Ok(own), Ok(above)) => own.dev != above.dev,
-            _ => true,
-        };
-        let entered = opened.and_then(|dir| match at.filters.enter(name, &dir) {
-            _ if is_foreign(&dir) => Err(io::Error::other("a file system is mounted there")),
+        let opened = at.place.get().and_then(|above| {
+            let opened = match above.open_child_dir(name) {
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !self.dry_run => {
+                    let _ = above.add_mode(name, OWNER_ACCESS);
+                    above.open_child_dir(name)
+                }
+                opened => opened,
+            };
+            Ok((opened?, above.stat_self()?.dev))
+        });
+        let is_foreign = |dir: &Dir, above| dir.stat_self().is_ok_and(|own| own.dev != above);
+        let entered = opened.and_then(|(dir, above)| match at.filters.enter(name, &dir) {
+            _ if is_foreign(&dir, above) => Err(io::Error::other("a file system is mounted there")),
             _ if at.depth >= MAX_DIRECTORY_DEPTH => Err(io::Error::other("nested too deep")),
             Ok(filters) => Ok((dir, filters)),
             Err(e) => Err(io::Error::other(e.to_string())),
@@ -382,7 +406,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
             open_to_owner(&dir);
         }
         let (path, depth) = (path.to_owned(), at.depth + 1);
-        let cleaned = Cleaned { dir: &dir, path, filters: &filters, depth, is_deleted: true };
+        let place = at.place.enter(dir);
+        let cleaned = Cleaned { place: &place, path, filters: &filters, depth, is_deleted: true };
         let mut entries = Vec::new();
         if let Err(e) = self.list(&cleaned, |_, name, is_dir| entries.push((name, is_dir))) {
             self.report(cleaned.path.clone(), &e);
@@ -395,6 +420,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
             }
             is_empty &= self.remove(&cleaned, &name, is_dir);
         }
+        place.leave();
         is_empty
     }
 
@@ -404,14 +430,15 @@ impl<'d, 'a> Deletion<'d, 'a> {
         at: &Cleaned<'_>,
         mut each: impl FnMut(&SourceNames, OsString, bool),
     ) -> io::Result<()> {
-        let mut entries = at.dir.read_entries()?;
+        let dir = at.place.get()?;
+        let mut entries = dir.read_entries()?;
         loop {
             let chunk = entries.next_chunk(LISTED_ENTRIES)?;
             let is_last = chunk.len() < LISTED_ENTRIES;
             for entry in chunk {
                 let kind = match entry.kind {
                     Some(kind) => kind,
-                    None => at.dir.stat(&entry.name)?.kind,
+                    None => dir.stat(&entry.name)?.kind,
                 };
                 each(&self.names, entry.name, kind == FileKind::Dir);
             }

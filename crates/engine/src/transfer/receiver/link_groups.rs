@@ -1,16 +1,15 @@
 //! Inodes with several names: those in place, and names that wait for the first one.
+//!
+//! Names of inodes that the memory has no room for are requested with their content.
 
-use crate::base::error::Error;
 use crate::base::sync::lock;
-use bankfull_proto::wire::WireError;
+use bankfull_proto::limits::MAX_LINK_GROUPS_BYTES;
 use bankfull_proto::wire::control::{ChangedKind, Entry};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Memory for the paths of inodes with several names. (chosen: for a million of them)
-const MAX_BYTES: usize = 128 << 20;
-
-/// Bytes that a group takes beside its path. (a table entry with its share of free ones)
+/// Bytes that a group takes beside its path. (counted: 64 in a table whose slots are filled by
+/// half to seven eighths, and the path's allocation)
 const GROUP_BYTES: usize = 88;
 
 /// Inodes with several names.
@@ -24,6 +23,8 @@ struct Groups {
     asked: HashMap<u64, u64>,
     bytes: usize,
     waiting: usize,
+    /// True once the memory had no room for a group.
+    is_incomplete: bool,
 }
 
 /// State of an inode with several names.
@@ -39,6 +40,8 @@ pub(crate) enum Group {
     LeftOut,
     /// The rules leave out the first name; the next one brings the content.
     Passed,
+    /// The first name is not known, for want of memory; each further one brings the content.
+    Unknown,
 }
 
 /// First name of an inode.
@@ -52,33 +55,29 @@ pub(crate) struct FirstName {
 }
 
 impl HardLinks {
-    /// Records that the first name of an inode is announced, perhaps again.
-    ///
-    /// # Errors
-    /// Too many of them.
-    pub(crate) fn announce(&self, group: u64) -> Result<(), Error> {
+    /// Records the announcement of an inode's first name, perhaps again, if there is room.
+    pub(crate) fn announce(&self, group: u64) {
         let mut groups = lock(&self.0);
-        if groups.by_number.contains_key(&group) {
-            return Ok(());
-        }
-        groups.by_number.insert(group, Group::Waiting(Vec::new()));
-        groups.bytes += GROUP_BYTES;
-        match groups.bytes > MAX_BYTES {
-            true => {
-                let what = "the memory for hard links";
-                Err(WireError::OverLimit { what, max: MAX_BYTES }.into())
-            }
-            false => Ok(()),
+        if !groups.by_number.contains_key(&group) && groups.take(GROUP_BYTES) {
+            groups.by_number.insert(group, Group::Waiting(Vec::new()));
         }
     }
 
     /// Returns the state of a further name's inode; the name waits with others, if it has to.
     ///
-    /// After a first name that was passed over, the name is to be announced with its content.
+    /// After a first name that was passed over or is not known, the name is to be announced with
+    /// its content.
     pub(crate) fn state_for(&self, entry: &Entry) -> Option<Group> {
         let mut groups = lock(&self.0);
         let number = entry.link_group()?;
-        match groups.by_number.get_mut(&number)? {
+        let Some(group) = groups.by_number.get_mut(&number) else {
+            let is_unknown = groups.is_incomplete;
+            return is_unknown.then(|| {
+                groups.asked.insert(entry.id, number);
+                Group::Unknown
+            });
+        };
+        match group {
             Group::Waiting(names) => {
                 names.push(entry.clone());
                 groups.waiting += 1;
@@ -98,16 +97,32 @@ impl HardLinks {
         lock(&self.0).asked.remove(&id)
     }
 
-    /// Returns the number of names that wait.
+    /// Returns the number of names that wait, or are to be announced with their content.
     pub(crate) fn waiting(&self) -> usize {
-        lock(&self.0).waiting
+        let groups = lock(&self.0);
+        groups.waiting + groups.asked.len()
+    }
+
+    /// Returns the memory of the groups in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        lock(&self.0).bytes
     }
 
     /// Records the first name once it is in place; returns the names that wait.
+    ///
+    /// Without room for its path, the group is forgotten.
     pub(crate) fn place(&self, group: u64, first: FirstName) -> Vec<Entry> {
         let mut groups = lock(&self.0);
-        groups.bytes += first.path.len();
-        groups.settle(group, Group::Placed(first))
+        if !groups.by_number.contains_key(&group) {
+            return Vec::new();
+        }
+        let has_room = groups.take(first.path.len());
+        let waited = groups.settle(group, Group::Placed(first));
+        if !has_room {
+            groups.by_number.remove(&group);
+            groups.bytes -= GROUP_BYTES;
+        }
+        waited
     }
 
     /// Ends the wait of a group; returns the names that waited.
@@ -117,9 +132,21 @@ impl HardLinks {
 }
 
 impl Groups {
+    /// Takes memory; returns false if there is none left.
+    fn take(&mut self, bytes: usize) -> bool {
+        let has_room = self.bytes + bytes <= MAX_LINK_GROUPS_BYTES;
+        match has_room {
+            true => self.bytes += bytes,
+            false => self.is_incomplete = true,
+        }
+        has_room
+    }
+
+    /// Sets the state of a group that is known; returns the names that waited.
     fn settle(&mut self, group: u64, settled: Group) -> Vec<Entry> {
-        match self.by_number.insert(group, settled) {
-            Some(Group::Waiting(names)) => {
+        let Some(state) = self.by_number.get_mut(&group) else { return Vec::new() };
+        match std::mem::replace(state, settled) {
+            Group::Waiting(names) => {
                 self.waiting -= names.len();
                 names
             }
@@ -134,19 +161,25 @@ mod tests {
     use crate::transfer::receiver::source_names::tests::entry;
     use bankfull_proto::wire::control::{EntryKind, ExtraMetadata};
 
+    fn name(id: u64, group: u64) -> Entry {
+        let extra = ExtraMetadata { link_group: Some(group), ..ExtraMetadata::default() };
+        Entry { id, extra: Some(Box::new(extra)), ..entry(1, 0, "f", EntryKind::HardLink) }
+    }
+
+    fn first(path: &[u8]) -> FirstName {
+        FirstName { path: path.into(), kind: ChangedKind::File, size: 1 }
+    }
+
     #[test]
     fn next_name_brings_the_content_once_the_first_is_passed() {
         let links = HardLinks::default();
-        links.announce(7).unwrap();
-        let name = |id| {
-            let extra = ExtraMetadata { link_group: Some(7), ..ExtraMetadata::default() };
-            Entry { id, extra: Some(Box::new(extra)), ..entry(1, 0, "f", EntryKind::HardLink) }
-        };
+        links.announce(7);
+        let name = |id| name(id, 7);
         assert!(links.settle(7, Group::Passed).is_empty());
         assert!(matches!(links.state_for(&name(2)), Some(Group::Passed)));
         // Others wait for it.
         assert!(matches!(links.state_for(&name(3)), Some(Group::Waiting(_))));
-        assert_eq!(links.waiting(), 1);
+        assert_eq!(links.waiting(), 2);
         assert_eq!(
             (links.take_asked(3), links.take_asked(2), links.take_asked(2)),
             (None, Some(7), None)
@@ -159,11 +192,24 @@ mod tests {
     #[test]
     fn groups_are_bounded() {
         let links = HardLinks::default();
-        let most = (MAX_BYTES / GROUP_BYTES) as u64;
-        links.announce(1).unwrap();
-        lock(&links.0).bytes = MAX_BYTES - GROUP_BYTES;
-        links.announce(1).unwrap();
-        links.announce(2).unwrap();
-        assert!(links.announce(3).is_err() && most > 1_000_000);
+        links.announce(1);
+        lock(&links.0).bytes = MAX_LINK_GROUPS_BYTES - GROUP_BYTES;
+        // Without a first name, a further one fails until a group finds no room.
+        assert!(links.state_for(&name(9, 3)).is_none());
+        for group in [1, 2, 3, 4] {
+            links.announce(group);
+        }
+        assert_eq!(links.bytes(), MAX_LINK_GROUPS_BYTES);
+        assert!(matches!(links.state_for(&name(10, 2)), Some(Group::Waiting(_))));
+        assert!(matches!(links.state_for(&name(11, 3)), Some(Group::Unknown)));
+        assert_eq!((links.waiting(), links.take_asked(11)), (2, Some(3)));
+        assert!(
+            links.settle(3, Group::Passed).is_empty() && links.place(3, first(b"x")).is_empty()
+        );
+        assert!(matches!(links.state_for(&name(12, 3)), Some(Group::Unknown)));
+        // A path without room: names that wait for it are announced with their content.
+        assert_eq!(links.place(2, first(b"dir/file")).len(), 1);
+        assert!(links.bytes() <= MAX_LINK_GROUPS_BYTES);
+        assert!(matches!(links.state_for(&name(10, 2)), Some(Group::Unknown)));
     }
 }

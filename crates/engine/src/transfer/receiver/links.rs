@@ -6,12 +6,14 @@ use super::earlier_copy::EarlierCopy;
 use super::existing::in_the_way;
 use super::incoming::IncomingFile;
 use super::link_groups::{FirstName, Group};
+use super::lost_metadata::Lost;
 use super::part_file::{create_replacing, refuse_received};
 use super::registry::FileRegistry;
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::failure;
 use crate::base::event::Outcome;
 use crate::base::part_names::PartNames;
+use bankfull_proto::limits::MAX_PATH_BYTES;
 use bankfull_proto::sources::split_path;
 use bankfull_proto::wire::control::{
     Aborted, Cause, Entry, EntryKind, Failure, Message, Verdict, Want,
@@ -83,7 +85,8 @@ impl FileRegistry<'_> {
 
     /// Fails the further names of an entry that failed.
     pub(crate) fn link_failed(&self, entry: &Entry) {
-        if let Some(group) = entry.link_group() {
+        // A further name that fails does so alone.
+        if let Some(group) = entry.link_group().filter(|_| entry.kind != EntryKind::HardLink) {
             self.make_waiting(self.links.settle(group, Group::Failed));
         }
     }
@@ -148,6 +151,10 @@ impl FileRegistry<'_> {
             Some(Group::Placed(first)) => first,
             Some(Group::LeftOut) => return Ok(Some(LinkOutcome::LeftOut)),
             Some(Group::Passed) => return Ok(Some(LinkOutcome::Asked)),
+            Some(Group::Unknown) => {
+                self.dirs.metadata.lost.add(Lost::HardLink, 1);
+                return Ok(Some(LinkOutcome::Asked));
+            }
             Some(Group::Failed) | None => return Err(Failure::new(Cause::Io, FIRST_FAILED)),
         };
         let differences = self.changes.compare_link(entry, &first);
@@ -268,9 +275,41 @@ impl FileRegistry<'_> {
 pub(crate) type OpenedName = (Arc<Dir>, std::ffi::OsString);
 
 fn open_first(dirs: &DestinationDirs, path: &[u8]) -> io::Result<OpenedName> {
-    let base = dirs.open(0)?;
+    let mut dir = dirs.open(0)?;
     let parts = split_path(path);
     let name = parts.name.ok_or(io::ErrorKind::NotFound)?;
-    let dir = if parts.dir.is_empty() { base } else { Arc::new(base.open_beneath(parts.dir)?) };
+    for piece in pieces(parts.dir) {
+        dir = Arc::new(dir.open_beneath(piece)?);
+    }
     Ok((dir, OsStr::from_bytes(name).to_owned()))
+}
+
+/// Splits a path into pieces that the kernel takes, at most 4095 bytes each.
+fn pieces(path: &[u8]) -> Vec<&[u8]> {
+    let (mut found, mut left) = (Vec::new(), path);
+    while left.len() >= MAX_PATH_BYTES {
+        let end = left[..MAX_PATH_BYTES].iter().rposition(|&byte| byte == b'/');
+        let (piece, rest) = left.split_at(end.unwrap_or(left.len()));
+        found.push(piece);
+        left = rest.strip_prefix(b"/").unwrap_or(rest);
+    }
+    if !left.is_empty() {
+        found.push(left);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_path_is_split_between_components() {
+        assert!(pieces(b"").is_empty());
+        assert_eq!(pieces(b"a/b"), [b"a/b"]);
+        let long = vec![[b'd'; 255]; 300].join(&b'/');
+        let split = pieces(&long);
+        assert!(split.iter().all(|piece| !piece.is_empty() && piece.len() < MAX_PATH_BYTES));
+        assert_eq!(split.join(&b'/'), long);
+    }
 }

@@ -17,9 +17,11 @@ pub(crate) enum Lost {
     /// Attribute for which the file system has no room.
     LargeXattr,
     Acl,
+    /// Further name that became a file of its own, for want of memory.
+    HardLink,
 }
 
-const KINDS: [Lost; 8] = [
+const KINDS: [Lost; 9] = [
     Lost::Owner,
     Lost::Group,
     Lost::SetId,
@@ -28,6 +30,7 @@ const KINDS: [Lost; 8] = [
     Lost::Xattr,
     Lost::LargeXattr,
     Lost::Acl,
+    Lost::HardLink,
 ];
 
 /// Counts of what was not kept.
@@ -79,6 +82,11 @@ impl Lost {
             }
             Self::Acl => {
                 ("access control lists", "the destination does not support them".to_owned())
+            }
+            Self::HardLink => {
+                let text = "the receiver remembers no more inodes with several names, and copied \
+                            these names as files of their own: copy in parts to keep them";
+                ("hard links", text.to_owned())
             }
             Self::LargeXattr => {
                 ("extended attributes", "the destination has no room for them".to_owned())

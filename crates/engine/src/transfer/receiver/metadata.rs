@@ -10,8 +10,6 @@ use crate::model::metadata::{Metadata, Permits};
 use crate::transfer::accounts::account_of;
 use bankfull_proto::acl;
 use bankfull_proto::filter::{FilterScope, Side};
-use bankfull_proto::limits::MAX_ACCOUNTS;
-use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     Account, AccountKind, Cause, Entry, EntryKind, Failure, MetadataRules, Special, SpecialKind,
     Xattr,
@@ -78,12 +76,23 @@ impl MetadataWriter {
         self.keep.rules.has(rule)
     }
 
-    /// Looks up the accounts that the sender names.
+    /// Looks up the accounts that the sender names, if owners or groups are kept.
     ///
     /// # Errors
-    /// A name that the user asked for and this host does not have; too many accounts.
-    pub(crate) fn on_accounts(&self, accounts: Vec<Account>) -> Result<(), Error> {
+    /// A name that the user asked for and this host does not have.
+    pub(crate) fn on_accounts(
+        &self,
+        accounts: Vec<Account>,
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        if !self.keeps(MetadataRules::OWNER | MetadataRules::GROUP | MetadataRules::ACLS) {
+            return Ok(());
+        }
         for account in accounts {
+            // A lookup may start a program.
+            if is_stopped() {
+                return Ok(());
+            }
             let (kind, id) = (account.kind, account.id);
             let name = account.name.as_ref().map(|name| name.0.clone());
             let is_mapped = account.required == Some(true) || account.mapped.is_some();
@@ -95,12 +104,7 @@ impl MetadataWriter {
             };
             let Some(account) = account else { continue };
             let local = self.resolve(&account)?;
-            let mut ids = lock(&self.ids);
-            if ids.len() >= MAX_ACCOUNTS {
-                let what = "the number of accounts";
-                return Err(WireError::OverLimit { what, max: MAX_ACCOUNTS }.into());
-            }
-            ids.insert((kind, id), local);
+            lock(&self.ids).insert((kind, id), local);
         }
         Ok(())
     }

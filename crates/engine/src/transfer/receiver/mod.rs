@@ -12,6 +12,7 @@ mod earlier_copy;
 mod existing;
 mod folded_names;
 mod hashing;
+mod held_dir;
 pub(crate) mod incoming;
 mod kept_times;
 mod link_groups;
@@ -182,7 +183,10 @@ impl<'a> Receiver<'a> {
                 self.wants.on_announcement(message)?;
             }
             Message::LeftOut(names) => self.wants.on_left_out(&names)?,
-            Message::Accounts(accounts) => registry.dirs.metadata.on_accounts(accounts)?,
+            Message::Accounts(accounts) => {
+                let is_stopped = || registry.session.is_stopped();
+                registry.dirs.metadata.on_accounts(accounts, is_stopped)?;
+            }
             Message::ListRequest => self.wants.on_list_request()?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
             Message::Holes(holes) => store.on_holes(&holes)?,

@@ -25,20 +25,24 @@ impl WantDecider<'_> {
             EntryKind::Symlink if metadata.keeps(MetadataRules::NO_SYMLINKS) => {
                 MetadataRules::default()
             }
-            _ => return self.announce_link(entry),
+            _ => {
+                self.announce_link(entry);
+                return Ok(());
+            }
         };
         if metadata.keeps(needed) {
-            return self.announce_link(entry);
+            self.announce_link(entry);
+            return Ok(());
         }
         let name = String::from_utf8_lossy(&entry.name);
         Err(WireError::Unrequested(format!("the entry {name:?} of this kind")).into())
     }
 
-    /// Records the first name of an inode with several.
-    fn announce_link(&self, entry: &Entry) -> Result<(), Error> {
-        match entry.link_group() {
-            Some(group) if entry.kind != EntryKind::HardLink => self.registry.links.announce(group),
-            _ => Ok(()),
+    /// Records the first name of an inode with several, if hard links are kept.
+    fn announce_link(&self, entry: &Entry) {
+        let is_kept = self.registry.dirs.metadata.keeps(MetadataRules::HARD_LINKS);
+        if is_kept && entry.kind != EntryKind::HardLink {
+            entry.link_group().into_iter().for_each(|group| self.registry.links.announce(group));
         }
     }
 

@@ -98,9 +98,17 @@ impl SourceNames {
         Ok(())
     }
 
+    fn kept(&self) -> usize {
+        self.present.len() + self.dirs_seen.len() + self.unlisted.len()
+    }
+
+    /// Returns the bytes of the names.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept() * size_of::<u64>()
+    }
+
     fn check_room(&self) -> Result<(), Error> {
-        let kept = self.present.len() + self.dirs_seen.len() + self.unlisted.len();
-        match kept >= MAX_KEPT_NAMES {
+        match self.kept() >= MAX_KEPT_NAMES {
             true => {
                 let what = "the number of entries beside --delete";
                 Err(WireError::OverLimit { what, max: MAX_KEPT_NAMES }.into())

@@ -128,7 +128,7 @@ impl WantDecider<'_> {
         let files = files + held + links;
         let dirs = self.registry.dirs.outstanding();
         let quota = self.registry.session.entry_quota.as_ref();
-        quota.iter().for_each(|quota| quota.set_outstanding(files + dirs));
+        quota.iter().for_each(|quota| quota.set_outstanding(files + dirs, self.kept_bytes()));
         let limit = quota.map_or(MAX_OUTSTANDING_FILES, |quota| quota.max_files()) as usize;
         // An entry with attributes may go beyond the limit.
         let max_files = EXCESS_FACTOR * limit + MAX_XATTRS_BYTES / XATTR_BYTES_PER_ENTRY;
@@ -142,6 +142,13 @@ impl WantDecider<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the memory of hard links, and of names beside a deletion.
+    fn kept_bytes(&self) -> usize {
+        let names = self.source_names.as_ref();
+        let names = names.and_then(|names| lock(names).as_ref().map(|(_, names)| names.bytes()));
+        self.registry.links.bytes() + names.unwrap_or_default()
     }
 
     /// Handles announcements once every session has listed its sources.

@@ -194,8 +194,8 @@ impl SourceMetadata {
 /// Returns the entry of a further name of an inode.
 pub(crate) fn further_name(entry: Entry, group: u64) -> Entry {
     let extra = ExtraMetadata { link_group: Some(group), ..ExtraMetadata::default() };
-    let kind = EntryKind::HardLink;
-    Entry { kind, size: 0, block_bytes: 0, sparse: false, extra: Some(Box::new(extra)), ..entry }
+    let (kind, target, extra) = (EntryKind::HardLink, Vec::new(), Some(Box::new(extra)));
+    Entry { kind, size: 0, block_bytes: 0, sparse: false, target, extra, ..entry }
 }
 
 #[cfg(test)]

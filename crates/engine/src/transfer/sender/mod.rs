@@ -17,7 +17,7 @@ mod virtual_files;
 mod walk;
 mod work_queue;
 
-use crate::base::error::Error;
+use crate::base::error::{Error, problem_message};
 use crate::base::event::Outcome;
 use crate::base::sync::lock;
 use crate::file_io::roots::{SendRules, SourceItem};
@@ -100,7 +100,9 @@ impl<'a> Sender<'a> {
 
     /// Removes source files that the receiver has, if the user asked for that.
     pub(crate) fn remove_sources(&self, stats: &SessionStats<'_>) {
-        self.removal.run(&self.rules.root, stats, &self.outbox);
+        let report = |path, failure: &Failure| stats.problem(path, failure);
+        let tell = |path, failure| self.outbox.post(&problem_message(path, failure));
+        self.removal.run(&self.rules.root, || self.session.is_stopped(), report, tell);
     }
 
     /// True if the paths of completed files are used.

@@ -1,11 +1,9 @@
 //! Removal of source files that the receiver has, once it is done.
 
 use super::files::version_of;
-use crate::base::error::{failure, problem_message};
+use crate::base::error::failure;
 use crate::base::sync::lock;
 use crate::file_io::root::PathRoot;
-use crate::stats::session_stats::SessionStats;
-use crate::transport::control::Outbox;
 use bankfull_proto::wire::control::{Cause, Failure};
 use std::collections::HashMap;
 use std::io;
@@ -45,29 +43,38 @@ impl Removal {
         }
     }
 
-    /// Removes the files that have not changed since, except special ones.
+    /// Removes the files that have not changed since, except special ones, until a stop.
     ///
-    /// Both users learn of failures: the receiver reads until the connection is closed.
-    pub(super) fn run(&self, root: &PathRoot, stats: &SessionStats<'_>, outbox: &Outbox) {
+    /// `report` is called for each failure and warning, `tell` for those that the receiver learns
+    /// of.
+    pub(super) fn run(
+        &self,
+        root: &PathRoot,
+        is_stopped: impl Fn() -> bool,
+        report: impl Fn(PathBuf, &Failure),
+        tell: impl Fn(PathBuf, Failure),
+    ) {
         let received = std::mem::take(&mut *lock(&self.received));
-        let tell = |path, failure| outbox.post(&problem_message(path, failure));
         if self.keeps_all.load(Ordering::Relaxed) {
             if !received.is_empty() {
-                let text = kept_text(received.len());
-                stats.warn(text.clone());
-                tell(PathBuf::new(), Failure::new(Cause::Warning, text));
+                let kept = Failure::new(Cause::Warning, kept_text(received.len()));
+                report(PathBuf::new(), &kept);
+                tell(PathBuf::new(), kept);
             }
             return;
         }
         let (mut failed, mut unlinked) = (0, HashMap::new());
         let mut fail = |path: PathBuf, failure: Failure| {
-            stats.file_failed(path.clone(), &failure);
+            report(path.clone(), &failure);
             failed += 1;
             if failed <= MAX_REPORTED {
                 tell(path, failure);
             }
         };
         for Received { path, version } in received {
+            if is_stopped() {
+                break;
+            }
             match remove(root, &path, version, &mut unlinked) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -122,4 +129,22 @@ fn remove(
         unlinked.insert(version, version_of(&bankfull_sys::stat_file(&inode)?));
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removal_ends_with_a_stop() {
+        let here = tempfile::tempdir().unwrap();
+        let (removal, removed) = (Removal::default(), std::cell::Cell::new(0));
+        for number in 0..10 {
+            removal.add(here.path().join(number.to_string()).join("missing"), 1);
+        }
+        let report = |_: PathBuf, _: &Failure| ();
+        let is_stopped = || removed.replace(removed.get() + 1) == 3;
+        removal.run(&PathRoot::Host, is_stopped, report, |_, _| ());
+        assert_eq!(removed.get(), 4, "checks");
+    }
 }

@@ -340,6 +340,11 @@ impl QuicStream {
         self.0.signals.readable.notify_all();
     }
 
+    /// True once the connection is closed, or reading was stopped.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.0.is_read_closed.load(Ordering::SeqCst) || self.0.conn.state().close_reason.is_some()
+    }
+
     /// Waits deadline all data is acknowledged, or cannot be any more.
     pub(crate) fn wait_until_acked(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;

@@ -167,6 +167,12 @@ impl Entry {
         {
             return Err(WireError::Unexpected("an entry without the metadata of its kind"));
         }
+        if self.kind != EntryKind::Symlink && !self.target.is_empty() {
+            return Err(WireError::Unexpected("a target of an entry that is no symlink"));
+        }
+        if self.kind == EntryKind::HardLink && !self.xattrs().is_empty() {
+            return Err(WireError::Unexpected("attributes of a hard link"));
+        }
         if self.is_open_ended() && (self.kind != EntryKind::File || self.block_bytes == 0) {
             return Err(WireError::Unexpected("an open-ended entry without blocks"));
         }

@@ -4,6 +4,7 @@ use super::bytes::Bytes;
 use crate::error::WireError;
 use crate::limits::{
     MAX_ACCOUNT_NAME_BYTES, MAX_OWNER_NAMES, MAX_XATTR_NAME_BYTES, MAX_XATTRS_BYTES,
+    XATTR_OVERHEAD_BYTES,
 };
 use crate::wire::bounds::at_most;
 use minicbor::{Decode, Encode};
@@ -177,10 +178,11 @@ impl ExtraMetadata {
         self.xattrs.as_deref().unwrap_or_default()
     }
 
-    /// Returns the bytes of names and values of the extended attributes.
+    /// Returns the bytes of the extended attributes, as they count.
     #[must_use]
     pub fn xattr_bytes(&self) -> usize {
-        self.xattrs().iter().map(|xattr| xattr.name.len() + xattr.value.len()).sum()
+        let bytes = |xattr: &Xattr| XATTR_OVERHEAD_BYTES + xattr.name.len() + xattr.value.len();
+        self.xattrs().iter().map(bytes).sum()
     }
 
     pub(super) fn check(&self) -> Result<(), WireError> {
@@ -253,18 +255,21 @@ mod tests {
 
     #[test]
     fn extra_metadata_round_trips_within_its_bounds() {
+        const MAX: usize = MAX_XATTRS_BYTES - XATTR_OVERHEAD_BYTES - 6;
         let extra = ExtraMetadata {
             link_group: Some(7),
             special: None,
             atime_secs: Some(-1),
             atime_nanos: Some(999_999_999),
-            xattrs: Some(vec![xattr(b"user.a", MAX_XATTRS_BYTES - 6)]),
+            xattrs: Some(vec![xattr(b"user.a", MAX)]),
             open_ended: None,
         };
         assert!(round_trip(&with(extra.clone())) == Ok(with(extra.clone())));
         for bad in [
             ExtraMetadata { atime_nanos: Some(1_000_000_000), ..extra.clone() },
-            ExtraMetadata { xattrs: Some(vec![xattr(b"user.ab", MAX_XATTRS_BYTES - 6)]), ..extra },
+            ExtraMetadata { xattrs: Some(vec![xattr(b"user.ab", MAX)]), ..extra },
+            // Short ones, of which a frame has very many.
+            ExtraMetadata { xattrs: Some(vec![xattr(b"a", 0); 2100]), ..Default::default() },
             ExtraMetadata { xattrs: Some(vec![xattr(b"", 1)]), ..ExtraMetadata::default() },
             ExtraMetadata { xattrs: Some(vec![xattr(b"a\0", 1)]), ..ExtraMetadata::default() },
             ExtraMetadata { xattrs: Some(vec![xattr(&[b'x'; 256], 1)]), ..Default::default() },
@@ -283,15 +288,34 @@ mod tests {
             Message::Entries(vec![Entry { kind, size: 0, extra, ..entry() }])
         };
         let none = ExtraMetadata::default();
+        let attributed = ExtraMetadata { xattrs: Some(vec![xattr(b"user.a", 1)]), ..none.clone() };
+        let both = ExtraMetadata { link_group: Some(1), ..attributed.clone() };
         for (kind, extra, fits) in [
             (EntryKind::Special, &special, true),
             (EntryKind::Special, &none, false),
             (EntryKind::Symlink, &special, false),
             (EntryKind::HardLink, &linked, true),
             (EntryKind::HardLink, &none, false),
+            (EntryKind::HardLink, &both, false),
             (EntryKind::Symlink, &linked, true),
+            (EntryKind::Symlink, &both, true),
         ] {
             assert_eq!(round_trip(&entry(kind, extra)).is_ok(), fits, "{kind:?} {extra:?}");
+        }
+    }
+
+    #[test]
+    fn only_symlinks_have_targets() {
+        let linked = ExtraMetadata { link_group: Some(1), ..ExtraMetadata::default() };
+        for (kind, fits) in [
+            (EntryKind::Symlink, true),
+            (EntryKind::HardLink, false),
+            (EntryKind::File, false),
+            (EntryKind::Dir, false),
+        ] {
+            let (target, extra) = (b"there".to_vec(), Some(Box::new(linked.clone())));
+            let message = Message::Entries(vec![Entry { kind, size: 0, target, extra, ..entry() }]);
+            assert_eq!(round_trip(&message).is_ok(), fits, "{kind:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use super::rules::{ComparisonRules, WalkRules};
 use crate::error::WireError;
 use crate::limits::{
     MAX_FILTER_RULES, MAX_FILTER_RULES_BYTES, MAX_IO_METHOD_NAME_BYTES, MAX_PATH_BYTES,
-    MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
+    MAX_REQUEST_PATHS, MAX_STREAMS, MAX_THROUGHPUT_TEST_MS,
 };
 use crate::wire::bounds::{at_most, check_congestion, check_name};
 use minicbor::{Decode, Encode};
@@ -210,6 +210,7 @@ impl Open {
         }
         let test_ms = self.throughput_test_ms.unwrap_or_default() as usize;
         at_most("the time of a throughput test", test_ms, MAX_THROUGHPUT_TEST_MS as usize)?;
+        at_most("the number of paths", self.paths.len(), MAX_REQUEST_PATHS)?;
         for path in &self.paths {
             at_most("a path", path.0.len(), MAX_PATH_BYTES)?;
         }
@@ -246,6 +247,18 @@ impl Source {
 mod tests {
     use super::*;
     use crate::wire::control::{Message, tests::round_trip};
+
+    #[test]
+    fn open_paths_are_counted() {
+        let open = |count| {
+            let paths = vec![PathBytes(b"*".to_vec()); count];
+            Message::Open(Open { paths, ..Open::default() })
+        };
+        assert!(round_trip(&open(MAX_REQUEST_PATHS)).is_ok());
+        let max = MAX_REQUEST_PATHS;
+        let refused = WireError::OverLimit { what: "the number of paths", max };
+        assert_eq!(round_trip(&open(MAX_REQUEST_PATHS + 1)), Err(refused));
+    }
 
     #[test]
     fn open_congestion_name_follows_kernel_rules() {
