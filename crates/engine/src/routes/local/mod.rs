@@ -220,6 +220,7 @@ impl LocalCopy<'_> {
         let mover = mover::Mover::new(&sender, &receiver.store);
         let loss = sender_reader.loss();
         let loss = &loss;
+        let sender_done = Latch::default();
         thread::scope(|scope| {
             self.start_writers(scope, [(&to_receiver, near), (&to_sender, far)], loss);
             self.session.spawn(scope, || self.runner.tick(&to_sender));
@@ -230,10 +231,9 @@ impl LocalCopy<'_> {
             self.session.spawn(scope, || {
                 sender.finish(|| workers.into_iter().for_each(|w| drop(w.join())));
             });
-            self.session.spawn(scope, || {
-                if let Err(e) = sender.run_control(&mut sender_reader) {
-                    self.session.fail(e);
-                }
+            self.session.spawn(scope, || match sender.run_control(&mut sender_reader) {
+                Ok(_) => sender_done.set(),
+                Err(e) => self.session.fail(e),
             });
             let result = receiver.run_control(&mut receiver_reader);
             if result.is_ok() {
@@ -241,7 +241,10 @@ impl LocalCopy<'_> {
             }
             let result = match result {
                 Ok(report) => {
-                    sender.remove_sources(self.runner.stats);
+                    // Failures of the receiver keep the sources.
+                    if sender_done.wait(self.runner.timeout) {
+                        sender.remove_sources(self.runner.stats);
+                    }
                     Ok(SideSummaries { sender: report, receiver: self.runner.stats.report() })
                 }
                 Err(error) => {
