@@ -27,9 +27,11 @@ const MAX_NACKS: u32 = 3;
 /// number of streams on a long path)
 const PACK_SHARE_DIVISOR: usize = 16;
 
-/// Minimum number of files in a pack while more files wait. (chosen: 32 KiB in files of 4 KiB,
-/// twice the initial TCP window)
+/// Minimum of files, and of bytes, in a pack while more files wait. (chosen: files of 4 KiB, and twice
+/// the initial TCP window; measured with 200 000 files of 50 to 200 bytes over 50 ms: 9.7 s without
+/// the minimum of bytes, 7.7 s with it)
 const MIN_PACK_FILES: usize = 8;
+const MIN_PACK_BYTES: usize = 32 << 10;
 
 /// Ledger of the sender.
 #[derive(Debug, Default)]
@@ -326,9 +328,12 @@ impl SendLedger {
     fn next_pack(&mut self, stream: u32) -> Option<Work> {
         let mut pack = Vec::new();
         let mut bytes = 0;
-        let max_files =
-            (self.packed_files.len() / PACK_SHARE_DIVISOR).clamp(MIN_PACK_FILES, MAX_PACK_FILES);
-        while pack.len() < max_files && bytes < PACK_TARGET_BYTES {
+        let share = (self.packed_files.len() / PACK_SHARE_DIVISOR).max(MIN_PACK_FILES);
+        let is_below = |files, bytes| {
+            let is_small = files < share || bytes < MIN_PACK_BYTES;
+            is_small && files < MAX_PACK_FILES && bytes < PACK_TARGET_BYTES
+        };
+        while is_below(pack.len(), bytes) {
             let Some(id) = self.packed_files.pop_front() else { break };
             // Skip files that were dropped since.
             if let Some(File { body: Body::Packed { size }, .. }) = self.files.get(&id) {

@@ -498,8 +498,9 @@ fn pack_is_closed_at_its_target_size() {
 }
 
 #[test]
-fn pack_of_empty_files_is_bounded_by_count_and_share() {
+fn pack_of_empty_files_is_bounded_by_count_share_and_bytes() {
     let count = 20_000;
+    let min = (32_usize << 10).div_ceil(PACK_RECORD_BYTES);
     let files: Vec<Entry> = (1..=count as u64).map(|id| packed(id, 0)).collect();
     let mut ledger = wanted(&files);
     let sizes: Vec<usize> = drain(&mut ledger, 0)
@@ -508,7 +509,7 @@ fn pack_of_empty_files_is_bounded_by_count_and_share() {
         .collect();
     let is_share = |(at, size): (usize, &usize)| {
         let left = count - sizes[..at].iter().sum::<usize>();
-        *size == (left / 16).clamp(8.min(left), MAX_PACK_FILES)
+        *size == (left / 16).clamp(min.min(left), MAX_PACK_FILES)
     };
     assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (MAX_PACK_FILES, count));
     assert!(sizes.iter().enumerate().all(is_share), "{sizes:?}");
