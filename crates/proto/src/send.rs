@@ -27,9 +27,9 @@ const MAX_NACKS: u32 = 3;
 /// number of streams on a long path)
 const PACK_SHARE_DIVISOR: usize = 16;
 
-/// Minimum of files, and of bytes, in a pack while more files wait. (chosen: files of 4 KiB, and twice
-/// the initial TCP window; measured with 200 000 files of 50 to 200 bytes over 50 ms: 9.7 s without
-/// the minimum of bytes, 7.7 s with it)
+/// Minimum of files, and of bytes, in a pack while more files wait. (chosen: files of 4 KiB, and
+/// twice the initial TCP window; measured with 200 000 files of 50 to 200 bytes over 50 ms: 9.7 s
+/// without the minimum of bytes, 7.7 s with it)
 const MIN_PACK_FILES: usize = 8;
 const MIN_PACK_BYTES: usize = 32 << 10;
 
