@@ -4,6 +4,7 @@
 use crate::globs::{Glob, has_pattern, is_pattern};
 use crate::wire::WireError;
 use crate::wire::control::{Entry, EntryKind, PathBytes, Source};
+use std::collections::HashSet;
 
 /// A path split into directory and last component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,20 +103,46 @@ pub fn check_contents(sources: &[Source]) -> Result<(), WireError> {
     }
 }
 
-/// Checks an announced entry: at the top of the destination, it must be that of a source.
-///
-/// A source that changes while it is read is announced again. Only such a source has an open end.
-///
-/// # Errors
-/// [`WireError::Unrequested`] names the entry.
-pub fn check_root_entry(entry: &Entry, sources: &[Source]) -> Result<(), WireError> {
-    let is_dir = entry.kind == EntryKind::Dir;
-    let is_entry_of = |source: &Source| source.name == entry.name && source.is_dir == is_dir;
-    let is_known = entry.parent != 0 || sources.iter().any(is_entry_of);
-    let may_be_open = sources.iter().any(Source::is_open_ended);
-    match !is_known || (entry.is_open_ended() && !may_be_open) {
-        true => Err(WireError::Unrequested(format!("the entry {:?}", printable(&entry.name)))),
-        false => Ok(()),
+/// Names that entries at the top of a destination may have: those of the sources.
+#[derive(Debug, Default)]
+pub struct RootNames {
+    dirs: HashSet<Vec<u8>>,
+    others: HashSet<Vec<u8>>,
+    /// True if the contents of the one source are at the top, and not the source itself.
+    pub is_contents: bool,
+    may_be_open: bool,
+}
+
+impl RootNames {
+    /// Returns the names of the sources.
+    #[must_use]
+    pub fn of(sources: &[Source]) -> Self {
+        let named = |is_dir| {
+            let of_kind = sources.iter().filter(move |source| source.is_dir == is_dir);
+            of_kind.map(|source| source.name.clone()).collect()
+        };
+        Self {
+            dirs: named(true),
+            others: named(false),
+            is_contents: sources.iter().any(|source| source.contents),
+            may_be_open: sources.iter().any(Source::is_open_ended),
+        }
+    }
+
+    /// Checks an announced entry: at the top of the destination, it must be that of a source.
+    ///
+    /// A source that changes while it is read is announced again. Only such a source has an open
+    /// end.
+    ///
+    /// # Errors
+    /// [`WireError::Unrequested`] names the entry.
+    pub fn check(&self, entry: &Entry) -> Result<(), WireError> {
+        let names = if entry.kind == EntryKind::Dir { &self.dirs } else { &self.others };
+        let is_known = entry.parent != 0 || names.contains(&entry.name);
+        match !is_known || (entry.is_open_ended() && !self.may_be_open) {
+            true => Err(WireError::Unrequested(format!("the entry {:?}", printable(&entry.name)))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -244,7 +271,7 @@ mod tests {
                 .unzip();
             let is_accepted = check_sources(&paths, &sources).is_ok();
             let admitted =
-                |entry: &&Entry| is_accepted && check_root_entry(entry, &sources).is_ok();
+                |entry: &&Entry| is_accepted && RootNames::of(&sources).check(entry).is_ok();
             for entry in entries.iter().filter(admitted) {
                 let is_requested = |path: &PathBytes| match split_path(&path.0) {
                     SplitPath { name: Some(name), must_be_dir: false, .. } => name == entry.name,

@@ -48,6 +48,7 @@ use crate::transport::receive_hook::ReceiveHook;
 use crate::tuning::incast::flow_hook::FlowHook;
 use bankfull_proto::hash::FileHash;
 use bankfull_proto::session::Role;
+use bankfull_proto::sources::RootNames;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Cause, FileDigest, Message, SideSummary};
 use changes::ChangeLog;
@@ -113,7 +114,7 @@ impl<'a> Receiver<'a> {
             completion: Arc::clone(&completion),
             hashing,
             selection: Selection {
-                sources: target.sources,
+                root: RootNames::of(&target.sources),
                 filters: target.asked.filters,
                 names: RequestedNames::new(target.asked.names),
                 walk: target.asked.walk,

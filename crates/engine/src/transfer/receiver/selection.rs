@@ -11,18 +11,17 @@ use crate::stats::counters::add;
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::plan;
 use bankfull_proto::selection::allows_entry;
+use bankfull_proto::sources::RootNames;
 use bankfull_proto::wire::WireError;
-use bankfull_proto::wire::control::{
-    ComparisonRules, Entry, EntryKind, Source, Verdict, WalkRules, Want,
-};
+use bankfull_proto::wire::control::{ComparisonRules, Entry, EntryKind, Verdict, WalkRules, Want};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 /// Rules of the request about the entries that a sender announces.
 pub(crate) struct Selection {
-    /// Sources, the only entries allowed at the top of the destination.
-    pub(crate) sources: Vec<Source>,
+    /// Names of the sources, the only entries allowed at the top of the destination.
+    pub(crate) root: RootNames,
     /// Filter rules that the sender was asked to apply.
     pub(crate) filters: FilterScope,
     /// Names that were requested.
@@ -45,11 +44,10 @@ impl Selection {
         let bytes = path.as_os_str().as_bytes();
         let is_dir = entry.kind == EntryKind::Dir;
         let dirs_above = bytes.iter().filter(|byte| **byte == b'/').count();
-        let is_contents = self.sources.iter().any(|source| source.contents);
         // Names may be at any depth.
         let depth = match self.walk.has_names() {
             true => 0,
-            false => dirs_above + usize::from(is_contents),
+            false => dirs_above + usize::from(self.root.is_contents),
         };
         // Directories above names are announced, whatever the filter rules say.
         let is_filtered = self.filters.excludes_before_files(bytes, is_dir)

@@ -23,7 +23,6 @@ use bankfull_proto::limits::{
     MAX_DIRECTORY_DEPTH, MAX_OUTSTANDING_FILES, MAX_RUNS, MAX_XATTRS_BYTES, XATTR_BYTES_PER_ENTRY,
 };
 use bankfull_proto::plan::Plan;
-use bankfull_proto::sources::check_root_entry;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{
     ChangeAction, DeleteRules, Entry, EntryKind, Failure, FileRuns, LeftOut, Message, Totals,
@@ -100,9 +99,7 @@ impl WantDecider<'_> {
     /// Handles an announcement, later if the session is merged with others.
     pub(crate) fn on_announcement(&self, message: Message) -> Result<(), Error> {
         if let Message::Entries(entries) = &message {
-            entries
-                .iter()
-                .try_for_each(|entry| check_root_entry(entry, &self.selection.sources))?;
+            entries.iter().try_for_each(|entry| self.selection.root.check(entry))?;
             self.check_outstanding()?;
         }
         match (message, &self.merge) {
