@@ -129,7 +129,7 @@ impl RootNames {
         }
     }
 
-    /// Checks an announced entry: at the top of the destination, it must be that of a source.
+    /// Checks that an entry is that of a source, if it is at the top of the destination.
     ///
     /// A source that changes while it is read is announced again. Only such a source has an open
     /// end.

@@ -90,7 +90,9 @@ impl PathRoot {
             };
             return bases.map(item).collect();
         }
-        paths.iter().map(|path| self.find_source(&path.0, rules)).collect()
+        // Operands of one directory share its descriptor.
+        let mut last = None;
+        paths.iter().map(|path| self.find_source(&path.0, rules, &mut last)).collect()
     }
 
     /// Refuses a link to an open file of a process, such as `/dev/stdin`: its copy leads nowhere.
@@ -142,7 +144,13 @@ impl PathRoot {
         Ok(SourceItem { names: Some(names), ..item })
     }
 
-    fn find_source(&self, typed: &[u8], rules: &WalkRules) -> Result<SourceItem, Error> {
+    /// Finds a source; `last` is the directory of the one before, with its path.
+    fn find_source(
+        &self,
+        typed: &[u8],
+        rules: &WalkRules,
+        last: &mut Option<(Vec<u8>, Arc<Dir>)>,
+    ) -> Result<SourceItem, Error> {
         let path = self.validate(typed)?;
         let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
         let failed = |e: io::Error| {
@@ -155,7 +163,11 @@ impl PathRoot {
         let Some(name) = parts.name.map(OsStr::from_bytes) else {
             return self.contents_of(&path, &shown).map_err(failed);
         };
-        let dir = self.open_dir(parts.dir).map_err(failed)?;
+        let dir = match last {
+            Some((path, dir)) if path == parts.dir => Arc::clone(dir),
+            _ => Arc::new(self.open_dir(parts.dir).map_err(failed)?),
+        };
+        *last = Some((parts.dir.to_vec(), Arc::clone(&dir)));
         let mut stat = dir.stat(name).map_err(failed)?;
         let mut referent = None;
         if !parts.must_be_dir && stat.kind == FileKind::Symlink && rules.follows_links() {
@@ -174,7 +186,6 @@ impl PathRoot {
             (true, _) => Err(failed(io::ErrorKind::NotADirectory.into())),
             (false, _) => {
                 let name = name.to_owned();
-                let dir = Arc::new(dir);
                 Ok(SourceItem {
                     dir,
                     name,

@@ -83,6 +83,27 @@ fn deep_trees_are_deleted_with_few_descriptors() {
 }
 
 #[test]
+fn operands_of_one_directory_share_its_descriptor() {
+    let here = Scratch::new();
+    let names: Vec<String> = (0..200).map(|number| format!("from/{number}")).collect();
+    names.iter().for_each(|name| write_file(&here.join(name), name.as_bytes()));
+    let daemon = Daemon::start(here.path(), &[]);
+    let mut push = daemon.cp();
+    let files: Vec<_> = names.iter().map(|name| here.join(name)).collect();
+    push.args(&files).arg(daemon.url("pushed/"));
+    let mut pull = daemon.cp();
+    pull.args(names.iter().map(|name| daemon.url(name))).arg(here.join("pulled/"));
+    let mut local = cp();
+    local.args(&files).arg(here.join("copied/"));
+    for (command, to) in [(push, "pushed"), (pull, "pulled"), (local, "copied")] {
+        run(&mut limited("--nofile=64", &command)).expect(0);
+        for file in &files {
+            assert_same(file, &here.join(to).join(file.file_name().unwrap()));
+        }
+    }
+}
+
+#[test]
 fn copies_work_in_a_small_address_space_or_say_why_not() {
     let here = Scratch::new();
     fill(&here.dir("from").join("large"), 20 * MIB, &mut Rng::new(3));
