@@ -103,7 +103,7 @@ pub fn check_contents(sources: &[Source]) -> Result<(), WireError> {
     }
 }
 
-/// Names that entries at the top of a destination may have: those of the sources.
+/// Names of the sources, the only ones at the top of a destination.
 #[derive(Debug, Default)]
 pub struct RootNames {
     dirs: HashSet<Vec<u8>>,
@@ -129,7 +129,7 @@ impl RootNames {
         }
     }
 
-    /// Checks that an entry is that of a source, if it is at the top of the destination.
+    /// Checks that an entry at the top of the destination is a source's.
     ///
     /// A source that changes while it is read is announced again. Only such a source has an open
     /// end.
