@@ -108,7 +108,7 @@ pub fn check_contents(sources: &[Source]) -> Result<(), WireError> {
 pub struct RootNames {
     dirs: HashSet<Vec<u8>>,
     others: HashSet<Vec<u8>>,
-    /// True if the contents of the one source are at the top, and not the source itself.
+    /// True if the source itself is not at the top, but its contents.
     pub is_contents: bool,
     may_be_open: bool,
 }
