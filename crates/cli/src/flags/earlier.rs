@@ -36,7 +36,8 @@ pub(crate) struct EarlierFlags {
 
     /// Remove files and symlinks at the source once the destination has them
     ///
-    /// At the end, and only those that have not changed since. Directories stay.
+    /// At the end, and only those that have not changed since. All stay after a failure at the
+    /// destination, and directories in any case.
     #[arg(long)]
     pub(crate) remove_source_files: bool,
 }

@@ -25,7 +25,7 @@ struct Places {
     /// Files and directories to copy (SRC), and last the destination (DST)
     ///
     /// SRC may be - for standard input. DST is a directory, the new name of a single source, or -
-    /// for standard output.
+    /// for standard output, as is /dev/stdout.
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
 }

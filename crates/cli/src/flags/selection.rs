@@ -151,6 +151,8 @@ pub(crate) struct ComparisonFlags {
 
     /// Leave files that exist at the destination as they are
     ///
+    /// Of any kind but directories, also with --delete.
+    ///
     /// Default: files that differ are replaced.
     #[arg(long)]
     ignore_existing: bool,

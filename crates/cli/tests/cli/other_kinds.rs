@@ -4,7 +4,7 @@
 use super::harness::{Daemon, Scratch, cp, is_root, run, snapshot, write_file};
 use super::rsync::has_rsync;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -122,6 +122,12 @@ fn pipes_are_replaced_without_deletion_and_devices_stay() {
             mknod.arg(here.join("local").join(name)).args(["c", "1", "3"]);
             assert!(mknod.status().unwrap().success());
         }
+        // Not even with a deletion if it is DST itself, as `/dev/null` may be.
+        let device = here.join("local/name");
+        let mut command = cp();
+        command.args(["--delete".into(), here.join("s/file-file"), device.clone()]);
+        run(&mut command).expect(23).fails(&["is in the way", "local/name: remove"]);
+        assert!(device.metadata().unwrap().file_type().is_char_device());
         let mut command = cp();
         let done = run(command.args(["--specials", "-H", &from]).arg(here.join("local")));
         for name in ["file-file", "link-file", "name"] {

@@ -26,6 +26,10 @@ const READ_OPEN_FILE: &str =
     "copy a pipe as the only source, and anything else by the name of its file";
 const WRITE_OPEN_FILE: &str = "write - for standard output, or the name of a file";
 
+/// Divisor of the limit of open files, for the directories of a request's sources. (chosen: half
+/// of the limit is left to files, a quarter to other sessions)
+const PARENTS_SHARE: u64 = 8;
+
 /// Options for receiving a transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiveOptions {
@@ -39,6 +43,35 @@ pub(crate) struct ReceiveOptions {
     pub(crate) resume_policy: ResumePolicy,
     /// Rules for earlier versions.
     pub(crate) earlier: EarlierRules,
+}
+
+/// Directories of the sources of a request.
+#[derive(Debug, Default)]
+struct OpenedParents {
+    /// The last one, with its path.
+    last: Option<(Vec<u8>, Arc<Dir>)>,
+    count: u64,
+}
+
+impl OpenedParents {
+    /// Opens a directory, unless it is the last one.
+    ///
+    /// # Errors
+    /// Too many directories; errors of the file system.
+    fn open(&mut self, root: &PathRoot, path: &[u8]) -> io::Result<Arc<Dir>> {
+        if let Some((_, dir)) = self.last.as_ref().filter(|(last, _)| last == path) {
+            return Ok(Arc::clone(dir));
+        }
+        let max = bankfull_sys::max_open_files() / PARENTS_SHARE;
+        if self.count >= max {
+            let text = format!("the sources are in more than {max} directories: copy in parts");
+            return Err(io::Error::other(text));
+        }
+        self.count += 1;
+        let dir = Arc::new(root.open_dir(path)?);
+        self.last = Some((path.to_vec(), Arc::clone(&dir)));
+        Ok(dir)
+    }
 }
 
 impl PathRoot {
@@ -91,8 +124,8 @@ impl PathRoot {
             return bases.map(item).collect();
         }
         // Operands of one directory share its descriptor.
-        let mut last = None;
-        paths.iter().map(|path| self.find_source(&path.0, rules, &mut last)).collect()
+        let mut opened = OpenedParents::default();
+        paths.iter().map(|path| self.find_source(&path.0, rules, &mut opened)).collect()
     }
 
     /// Refuses a link to an open file of a process, such as `/dev/stdin`: its copy leads nowhere.
@@ -144,12 +177,12 @@ impl PathRoot {
         Ok(SourceItem { names: Some(names), ..item })
     }
 
-    /// Finds a source; `last` is the directory of the one before, with its path.
+    /// Finds a source, whose directory may be `opened`.
     fn find_source(
         &self,
         typed: &[u8],
         rules: &WalkRules,
-        last: &mut Option<(Vec<u8>, Arc<Dir>)>,
+        opened: &mut OpenedParents,
     ) -> Result<SourceItem, Error> {
         let path = self.validate(typed)?;
         let shown = PathBuf::from(OsString::from_vec(typed.to_vec()));
@@ -163,11 +196,7 @@ impl PathRoot {
         let Some(name) = parts.name.map(OsStr::from_bytes) else {
             return self.contents_of(&path, &shown).map_err(failed);
         };
-        let dir = match last {
-            Some((path, dir)) if path == parts.dir => Arc::clone(dir),
-            _ => Arc::new(self.open_dir(parts.dir).map_err(failed)?),
-        };
-        *last = Some((parts.dir.to_vec(), Arc::clone(&dir)));
+        let dir = opened.open(self, parts.dir).map_err(failed)?;
         let mut stat = dir.stat(name).map_err(failed)?;
         let mut referent = None;
         if !parts.must_be_dir && stat.kind == FileKind::Symlink && rules.follows_links() {

@@ -441,6 +441,7 @@ impl SessionManager {
             timeout: self.timeout_for(&negotiated.open),
             report_progress: false,
             ended: Latch::default(),
+            awaits_removal: false,
             close_by: Mutex::default(),
             autotune: Mutex::new(autotune),
         };

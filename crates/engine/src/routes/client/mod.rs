@@ -281,6 +281,7 @@ fn run_handshaken(
         timeout: options.timeout.min(peer_timeout),
         report_progress: true,
         ended: Latch::default(),
+        awaits_removal: options.rules.removes_sources,
         close_by: Mutex::default(),
         autotune: Mutex::new(autotune),
     };

@@ -143,6 +143,7 @@ fn local_runner<'r>(
         timeout: options.timeout,
         report_progress: true,
         ended: Latch::default(),
+        awaits_removal: false,
         close_by: std::sync::Mutex::default(),
         autotune: std::sync::Mutex::default(),
     }
@@ -231,20 +232,21 @@ impl LocalCopy<'_> {
             self.session.spawn(scope, || {
                 sender.finish(|| workers.into_iter().for_each(|w| drop(w.join())));
             });
-            self.session.spawn(scope, || match sender.run_control(&mut sender_reader) {
-                Ok(_) => sender_done.set(),
-                Err(e) => self.session.fail(e),
+            self.session.spawn(scope, || {
+                if let Err(e) = sender.run_control(&mut sender_reader) {
+                    self.session.fail(e);
+                }
+                sender_done.set();
             });
-            let result = receiver.run_control(&mut receiver_reader);
-            if result.is_ok() {
+            let result = receiver.run_control(&mut receiver_reader).and_then(|report| {
                 receiver.finish();
-            }
+                // The sender learns of failures, which keep the sources.
+                sender_done.wait(self.runner.timeout);
+                self.session.take_error().map_or(Ok(report), Err)
+            });
             let result = match result {
                 Ok(report) => {
-                    // Failures of the receiver keep the sources.
-                    if sender_done.wait(self.runner.timeout) {
-                        sender.remove_sources(self.runner.stats);
-                    }
+                    sender.remove_sources(self.runner.stats);
                     Ok(SideSummaries { sender: report, receiver: self.runner.stats.report() })
                 }
                 Err(error) => {

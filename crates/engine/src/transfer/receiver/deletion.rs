@@ -388,7 +388,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
             };
             Ok((opened?, above.stat_self()?.dev))
         });
-        let is_foreign = |dir: &Dir, above| dir.stat_self().is_ok_and(|own| own.dev != above);
+        let is_foreign = |dir: &Dir, above| !dir.stat_self().is_ok_and(|own| own.dev == above);
         let entered = opened.and_then(|(dir, above)| match at.filters.enter(name, &dir) {
             _ if is_foreign(&dir, above) => Err(io::Error::other("a file system is mounted there")),
             _ if at.depth >= MAX_DIRECTORY_DEPTH => Err(io::Error::other("nested too deep")),
@@ -409,17 +409,20 @@ impl<'d, 'a> Deletion<'d, 'a> {
         let place = at.place.enter(dir);
         let cleaned = Cleaned { place: &place, path, filters: &filters, depth, is_deleted: true };
         let mut entries = Vec::new();
-        if let Err(e) = self.list(&cleaned, |_, name, is_dir| entries.push((name, is_dir))) {
+        let listed = self.list(&cleaned, |_, name, is_dir| entries.push((name, is_dir)));
+        let mut is_empty = listed.is_ok();
+        if let Err(e) = listed {
             self.report(cleaned.path.clone(), &e);
-            return false;
+            entries.clear();
         }
-        let mut is_empty = true;
         for (name, is_dir) in entries {
             if self.is_over() {
-                return false;
+                is_empty = false;
+                break;
             }
             is_empty &= self.remove(&cleaned, &name, is_dir);
         }
+        // The levels above are needed again, also after a stop.
         place.leave();
         is_empty
     }

@@ -312,10 +312,10 @@ impl DestinationDirs {
 
     /// True if a device, FIFO or socket is replaced by an entry of another kind.
     ///
-    /// A copy that does not delete leaves devices, and what the user named as the destination.
+    /// What the user named as the destination stays, as does a device without a deletion.
     pub(super) fn replaces_special(&self, existing: &Stat) -> bool {
         let is_pipe = matches!(existing.special, Some(SpecialFile::Fifo | SpecialFile::Socket));
-        self.replaces || is_pipe && self.rename.is_none()
+        self.rename.is_none() && (self.replaces || is_pipe)
     }
 
     /// Returns the number of directories that are not completed, with their weights.

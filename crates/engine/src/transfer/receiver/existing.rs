@@ -24,11 +24,11 @@ pub(super) fn existing_of(stat: &Stat) -> Existing {
 ///
 /// `what` is the kind of the entry, and `shown` its path.
 pub(super) fn in_the_way(existing: FileKind, what: &str, shown: &Path) -> Failure {
-    let (obstacle, cause, way_out) = match existing {
-        FileKind::Dir => ("a directory", Cause::IsADirectory, "remove or rename it"),
-        // It may be `/dev/null`: its removal is not the first advice.
-        _ => ("a device, FIFO or socket", Cause::Usage, "copy to another name, or remove it"),
+    let (obstacle, cause) = match existing {
+        FileKind::Dir => ("a directory", Cause::IsADirectory),
+        _ => ("a device, FIFO or socket", Cause::Usage),
     };
     let shown = shown.display();
-    Failure::new(cause, format!("{obstacle} is in the way of the {what} {shown}: {way_out}"))
+    let text = format!("{obstacle} is in the way of the {what} {shown}: remove or rename it");
+    Failure::new(cause, text)
 }

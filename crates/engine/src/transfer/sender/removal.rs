@@ -71,8 +71,15 @@ impl Removal {
                 tell(path, failure);
             }
         };
-        for Received { path, version } in received {
+        let count = received.len();
+        for (done, Received { path, version }) in received.into_iter().enumerate() {
             if is_stopped() {
+                let text = format!(
+                    "--remove-source-files: {} source files stay, as the session ended: run the \
+                     copy again",
+                    count - done
+                );
+                fail(PathBuf::new(), Failure::new(Cause::Other, text));
                 break;
             }
             match remove(root, &path, version, &mut unlinked) {
@@ -99,7 +106,7 @@ fn kept_text(count: usize) -> String {
     let files = if count == 1 { "file stays" } else { "files stay" };
     format!(
         "--remove-source-files: {count} source {files}, as the destination reported failures: mend \
-         these and run it again"
+         these and run the copy again"
     )
 }
 
@@ -142,9 +149,12 @@ mod tests {
         for number in 0..10 {
             removal.add(here.path().join(number.to_string()).join("missing"), 1);
         }
-        let report = |_: PathBuf, _: &Failure| ();
+        let said = std::cell::RefCell::new(Vec::new());
+        let report = |_: PathBuf, failure: &Failure| said.borrow_mut().push(failure.text.clone());
         let is_stopped = || removed.replace(removed.get() + 1) == 3;
         removal.run(&PathRoot::Host, is_stopped, report, |_, _| ());
         assert_eq!(removed.get(), 4, "checks");
+        let said = said.into_inner();
+        assert!(said.len() == 1 && said[0].contains(": 7 source files stay"), "{said:?}");
     }
 }
