@@ -181,6 +181,48 @@ fn contents(source: &Path) -> String {
 }
 
 #[test]
+fn many_directories_are_deleted_by_several_threads() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    let source = here.path().join("s");
+    fs::create_dir(&source).unwrap();
+    write_file(&source.join("f"), b"x");
+    for route in ["local", "push", "pull"] {
+        let copy = here.path().join(route);
+        let mut expected = vec![PathBuf::new(), PathBuf::from("f")];
+        let mut extraneous = 0;
+        // Some at the top, and as many beneath one of them.
+        for number in 0..120 {
+            let name = if number < 60 { format!("{number}") } else { format!("deep/{number}") };
+            for file in ["a", "b", "sub/c"] {
+                write_file(&copy.join(&name).join(file), b"x");
+            }
+            extraneous += 5;
+            if number % 10 == 0 {
+                write_file(&copy.join(&name).join("sub/keep"), b"x");
+                extraneous -= 2;
+                let kept = PathBuf::from(&name);
+                expected.extend(["", "sub", "sub/keep"].map(|beneath| kept.join(beneath)));
+            }
+        }
+        expected.push("deep".into());
+        let (mut command, from, to) = match route {
+            "local" => (cp(), contents(&source), contents(&copy)),
+            "push" => (daemon.cp(), contents(&source), daemon.url("push/")),
+            _ => (daemon.cp(), daemon.url("s/"), contents(&copy)),
+        };
+        let done = run(command.args(["--delete", "-f", "P keep"]).arg(from).arg(to)).expect(0);
+        let mut left = paths(&copy);
+        // A trailing slash is no part of a path.
+        expected = expected.iter().map(|path| path.components().collect()).collect();
+        expected.sort();
+        left.sort();
+        assert_eq!(left, expected, "{route}");
+        assert_eq!(done.figure("deleted"), extraneous, "{route}");
+    }
+}
+
+#[test]
 fn nothing_is_deleted_beyond_the_limit() {
     let here = Scratch::new();
     let (source, copy) = two_trees(&here);

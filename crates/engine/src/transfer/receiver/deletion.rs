@@ -3,11 +3,13 @@
 use super::folded_names::{ignores_case, is_found_in_other_case};
 use super::held_dir::HeldDir;
 use super::registry::{FileRegistry, MakeRoom};
+use super::shared_entries::{SharedEntries, SpareThreads};
 use super::source_names::SourceNames;
 use crate::base::error::{Error, failure};
 use crate::base::event::Outcome;
 use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::part_names::is_part_name;
+use crate::base::threads::try_spawn_now;
 use crate::file_io::earlier::Backup;
 use crate::file_io::roots::AskedRules;
 use crate::stats::counters::read;
@@ -23,6 +25,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 /// Entries that are read from a directory at a time. (chosen: as the walk lists)
 const LISTED_ENTRIES: usize = 16 << 10;
@@ -51,6 +54,7 @@ pub(super) struct Deletion<'d, 'a> {
     /// Number of entries that are to be deleted, counted until it exceeds this; then they are.
     limit: Option<u64>,
     counted: u64,
+    spare_threads: Arc<SpareThreads>,
 }
 
 /// Directory of the destination that is cleaned.
@@ -70,8 +74,18 @@ impl<'d, 'a> Deletion<'d, 'a> {
         (rules, names): (DeleteRules, SourceNames),
         dry_run: bool,
     ) -> Self {
-        let (batch, counted) = Default::default();
-        Self { registry, rules, names, dry_run, batch, limit: rules.max, counted }
+        let (batch, counted, limit) = (Vec::new(), 0, rules.max);
+        let spare_threads = Arc::new(SpareThreads::of_host());
+        Self { registry, rules, names, dry_run, batch, limit, counted, spare_threads }
+    }
+
+    /// Returns the part of another thread, which deletes beneath what this one deletes.
+    fn helper(&self) -> Self {
+        let names = SourceNames::new();
+        let (batch, counted, limit) = Default::default();
+        let spare_threads = Arc::clone(&self.spare_threads);
+        let (registry, rules, dry_run) = (self.registry, self.rules, self.dry_run);
+        Self { registry, rules, names, dry_run, batch, limit, counted, spare_threads }
     }
 
     /// Removes a directory from the place of an entry of another kind; false if it stays.
@@ -315,12 +329,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
             // On failure, the removal reports the reason.
             let _ = set_mode(before.mode | OWNER_ACCESS);
         }
-        for (name, is_dir) in names {
-            if self.is_over() {
-                break;
-            }
-            self.remove(at, &name, is_dir);
-        }
+        self.remove_entries(at, names);
         if changes {
             let restored = match is_opened {
                 true => set_mode(before.mode),
@@ -329,6 +338,45 @@ impl<'d, 'a> Deletion<'d, 'a> {
             let restored = restored.and_then(|()| at.place.get());
             if let Err(e) = restored.and_then(|dir| dir.set_own_mtime(before.mtime)) {
                 self.report(at.path.clone(), &e);
+            }
+        }
+    }
+
+    /// Removes entries of a directory, by several threads if they are many; false if some stay.
+    fn remove_entries(&mut self, at: &Cleaned<'_>, entries: Vec<(OsString, bool)>) -> bool {
+        let entries = SharedEntries::new(entries);
+        let is_shared = entries.is_large && self.limit.is_none() && !self.dry_run;
+        let helpers = if is_shared { self.spare_threads.take_all() } else { 0 };
+        thread::scope(|scope| {
+            for _ in 0..helpers {
+                let (mut helper, entries) = (self.helper(), &entries);
+                let (path, filters) = (at.path.clone(), at.filters);
+                let (depth, is_deleted) = (at.depth, at.is_deleted);
+                let dir = at.place.get();
+                let work = move || {
+                    let Ok(dir) = dir else { return helper.spare_threads.give_back() };
+                    let place = &HeldDir::top(dir);
+                    let at = Cleaned { place, path, filters, depth, is_deleted };
+                    helper.remove_next_ones(&at, entries);
+                    helper.post();
+                    helper.spare_threads.give_back();
+                };
+                if try_spawn_now(scope, work).is_err() {
+                    self.spare_threads.give_back();
+                }
+            }
+            self.remove_next_ones(at, &entries);
+        });
+        entries.are_removed()
+    }
+
+    fn remove_next_ones(&mut self, at: &Cleaned<'_>, entries: &SharedEntries) {
+        while let Some((name, is_dir)) = entries.next() {
+            if self.is_over() {
+                return entries.set_stays();
+            }
+            if !self.remove(at, &name, is_dir) {
+                entries.set_stays();
             }
         }
     }
@@ -410,18 +458,13 @@ impl<'d, 'a> Deletion<'d, 'a> {
         let cleaned = Cleaned { place: &place, path, filters: &filters, depth, is_deleted: true };
         let mut entries = Vec::new();
         let listed = self.list(&cleaned, |_, name, is_dir| entries.push((name, is_dir)));
-        let mut is_empty = listed.is_ok();
-        if let Err(e) = listed {
-            self.report(cleaned.path.clone(), &e);
-            entries.clear();
-        }
-        for (name, is_dir) in entries {
-            if self.is_over() {
-                is_empty = false;
-                break;
+        let is_empty = match listed {
+            Ok(()) => self.remove_entries(&cleaned, entries),
+            Err(e) => {
+                self.report(cleaned.path.clone(), &e);
+                false
             }
-            is_empty &= self.remove(&cleaned, &name, is_dir);
-        }
+        };
         // The levels above are needed again, also after a stop.
         place.leave();
         is_empty

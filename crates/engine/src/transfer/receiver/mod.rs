@@ -29,6 +29,7 @@ mod registry;
 mod requested;
 mod selection;
 mod settable;
+mod shared_entries;
 mod source_names;
 pub(crate) mod store;
 mod stream_thread;
