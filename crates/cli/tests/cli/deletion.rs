@@ -81,6 +81,22 @@ fn paths(dir: &Path) -> Vec<PathBuf> {
     snapshot(dir).into_iter().map(|(path, ..)| path).collect()
 }
 
+/// Returns the flags of a case.
+fn flags(rng: &mut Rng) -> Vec<String> {
+    // Rsync compares times to the second: content decides.
+    let mut flags = vec!["--delete".to_owned(), "-c".to_owned()];
+    for _ in 0..rng.below(4) {
+        flags.push(format!("--filter={}", pick(rng, &RULES)));
+    }
+    if rng.below(4) == 0 {
+        flags.push("--delete-excluded".to_owned());
+    }
+    if rng.below(6) == 0 {
+        flags.push("--max-size=3".to_owned());
+    }
+    flags
+}
+
 /// Compares one case; returns true if something was deleted.
 fn compare(seed: u64, daemon: &Daemon, root: &Path) -> bool {
     let mut rng = Rng::new(seed);
@@ -100,17 +116,7 @@ fn compare(seed: u64, daemon: &Daemon, root: &Path) -> bool {
         grow(&top, &mut rng, 30);
         write_file(&copy.join("beside"), b"x");
     }
-    // Rsync compares times to the second: content decides.
-    let mut flags = vec!["--delete".to_owned(), "-c".to_owned()];
-    for _ in 0..rng.below(4) {
-        flags.push(format!("--filter={}", pick(&mut rng, &RULES)));
-    }
-    if rng.below(4) == 0 {
-        flags.push("--delete-excluded".to_owned());
-    }
-    if rng.below(6) == 0 {
-        flags.push("--max-size=3".to_owned());
-    }
+    let mut flags = flags(&mut rng);
     // Rsync fails beneath a file in the place of a directory.
     let leaves_existing = rng.below(4) == 0;
     if leaves_existing {

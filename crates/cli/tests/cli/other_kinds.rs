@@ -31,6 +31,17 @@ pub(super) fn described(dir: &Path) -> Vec<String> {
     snapshot(dir).into_iter().map(|(path, ..)| describe(path)).collect()
 }
 
+/// Makes a source and three copies with each pair of kinds under one name.
+fn make_pairs(here: &Scratch, kinds: &[&str]) {
+    for (from, to) in kinds.iter().flat_map(|from| kinds.iter().map(move |to| (from, to))) {
+        let name = format!("{from}-{to}");
+        make(from, &here.join("s").join(&name));
+        for copy in ["theirs", "local", "pushed"] {
+            make(to, &here.join(copy).join(&name));
+        }
+    }
+}
+
 #[test]
 fn entries_of_other_kinds_are_replaced_as_by_rsync() {
     const KINDS: [&str; 6] = ["file", "large", "dir", "empty", "link", "fifo"];
@@ -47,13 +58,7 @@ fn entries_of_other_kinds_are_replaced_as_by_rsync() {
     ] {
         let here = Scratch::new();
         let daemon = Daemon::start(here.path(), &[]);
-        for (from, to) in KINDS.iter().flat_map(|from| KINDS.map(|to| (from, to))) {
-            let name = format!("{from}-{to}");
-            make(from, &here.join("s").join(&name));
-            for copy in ["theirs", "local", "pushed"] {
-                make(to, &here.join(copy).join(&name));
-            }
-        }
+        make_pairs(&here, &KINDS);
         // Two names of one inode, one of them in the place of a directory.
         write_file(&here.join("s/linked"), b"two names");
         fs::hard_link(here.join("s/linked"), here.join("s/name")).unwrap();
@@ -92,13 +97,7 @@ fn pipes_are_replaced_without_deletion_and_devices_stay() {
     }
     let here = Scratch::new();
     let daemon = Daemon::start(here.path(), &[]);
-    for (from, to) in KINDS.iter().flat_map(|from| KINDS.map(|to| (from, to))) {
-        let name = format!("{from}-{to}");
-        make(from, &here.join("s").join(&name));
-        for copy in ["theirs", "local", "pushed"] {
-            make(to, &here.join(copy).join(&name));
-        }
-    }
+    make_pairs(&here, &KINDS);
     // A further name of a file, too.
     fs::hard_link(here.join("s/file-fifo"), here.join("s/name")).unwrap();
     ["theirs", "local", "pushed"]

@@ -312,7 +312,7 @@ impl DestinationDirs {
 
     /// True if a device, FIFO or socket is replaced by an entry of another kind.
     ///
-    /// What the user named as the destination stays, as does a device without a deletion.
+    /// DST itself stays, as does a device without a deletion.
     pub(super) fn replaces_special(&self, existing: &Stat) -> bool {
         let is_pipe = matches!(existing.special, Some(SpecialFile::Fifo | SpecialFile::Socket));
         self.rename.is_none() && (self.replaces || is_pipe)
