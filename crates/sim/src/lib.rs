@@ -34,7 +34,7 @@ pub mod tcp;
 pub mod world;
 
 pub use cross_traffic::CrossTraffic;
-pub use link::{Burst, Link, LinkConfig, LinkCounts, SegmentRun};
+pub use link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 pub use loss::Loss;
 pub use presets::PathConfig;
 pub use world::{FlowConfig, World};

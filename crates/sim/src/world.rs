@@ -8,10 +8,12 @@
 //! they were scheduled, so that a seed determines everything.
 
 mod flow;
+mod foreign;
 
 pub use flow::{FlowConfig, FlowId, FlowReport, FlowStats};
+pub use foreign::{Foreign, ForeignArrival};
 
-use crate::link::{Burst, Link, LinkConfig, LinkCounts, SegmentRun};
+use crate::link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 use crate::presets::PathConfig;
 use crate::tcp::{Ack, HEADER_BYTES, Segments};
 use bankfull_control::{Bytes, Rate};
@@ -24,6 +26,14 @@ use std::time::Duration;
 /// Identifier of a link in a [`World`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkId(usize);
+
+impl LinkId {
+    /// Returns the number of links that were added before.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// Links of a route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,21 +54,27 @@ impl Route {
     }
 }
 
-/// Event of a flow.
-#[derive(Debug, Clone, Copy)]
-enum EventKind {
-    Start,
-    /// Segments reach the end of the link before `hop`.
-    Data {
+/// Packets on their way.
+#[derive(Debug, Clone)]
+enum Payload<F> {
+    Segments(FlowId, Segments),
+    Ack(FlowId, Ack),
+    Foreign(Foreign<F>),
+}
+
+/// Event.
+#[derive(Debug, Clone)]
+enum EventKind<F> {
+    Start(FlowId),
+    /// Packets reach the end of the link before `hop`, or enter their first.
+    Packets {
         hop: usize,
-        segments: Segments,
+        payload: Payload<F>,
+        is_marked: bool,
     },
-    /// An acknowledgement reaches the end of the link before `hop`.
-    Ack {
-        hop: usize,
-        ack: Ack,
-    },
-    Timer(Timer),
+    Timer(FlowId, Timer),
+    /// A link sends the next packets that it holds.
+    Link(LinkId),
 }
 
 /// Timers of a flow.
@@ -81,63 +97,76 @@ impl Timer {
 }
 
 #[derive(Debug)]
-struct Event {
+struct Event<F> {
     at: Duration,
     /// Sequence number; orders simultaneous events.
     sequence: u64,
-    flow: FlowId,
-    kind: EventKind,
+    kind: EventKind<F>,
 }
 
-impl Ord for Event {
+impl<F> Ord for Event<F> {
     /// Reversed, because the heap returns the greatest first, which must be the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
 }
 
-impl PartialOrd for Event {
+impl<F> PartialOrd for Event<F> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Event {
+impl<F> PartialEq for Event<F> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Event {}
+impl<F> Eq for Event<F> {}
 
-/// Simulated network.
+/// Simulated network; `F` is the content of packets from outside.
 #[derive(Debug)]
-pub struct World {
+pub struct World<F = ()> {
     now: Duration,
     rng: Rng,
-    links: Vec<Link>,
+    links: Vec<Link<(usize, Payload<F>)>>,
+    /// Scheduled event of each link.
+    link_events: Vec<Option<Duration>>,
     flows: Vec<Flow>,
-    events: BinaryHeap<Event>,
+    events: BinaryHeap<Event<F>>,
     scheduled_events: u64,
     /// Finite flows that are not complete.
     unfinished: usize,
+    /// Latest link to which packets were offered.
+    offered: Option<LinkId>,
     /// Reused buffer, so that bursts do not allocate.
-    runs: Vec<SegmentRun>,
+    arrivals: Vec<Arrival<(usize, Payload<F>)>>,
 }
 
 impl World {
     /// Creates an empty world. The seed determines all random numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::with_foreign(seed)
+    }
+}
+
+impl<F: Clone> World<F> {
+    /// Creates an empty world into which packets come from outside as well.
+    #[must_use]
+    pub fn with_foreign(seed: u64) -> Self {
         Self {
             now: Duration::ZERO,
             rng: Rng::with_seed(seed),
             links: Vec::new(),
+            link_events: Vec::new(),
             flows: Vec::new(),
             events: BinaryHeap::new(),
             scheduled_events: 0,
             unfinished: 0,
-            runs: Vec::new(),
+            offered: None,
+            arrivals: Vec::new(),
         }
     }
 
@@ -150,6 +179,7 @@ impl World {
     /// Adds a link that any number of flows may use.
     pub fn add_link(&mut self, config: LinkConfig) -> LinkId {
         self.links.push(Link::new(config, self.rng.u64(..)));
+        self.link_events.push(None);
         LinkId(self.links.len() - 1)
     }
 
@@ -167,7 +197,7 @@ impl World {
         // Initial RTT, as measured by the handshake, which is not modelled.
         let rtt = hops.sum::<Duration>();
         let id = FlowId(self.flows.len());
-        self.schedule(config.start.max(self.now), id, EventKind::Start);
+        self.schedule(config.start.max(self.now), EventKind::Start(id));
         let flow = Flow::new(config, rtt);
         self.unfinished += usize::from(flow.is_unfinished());
         self.flows.push(flow);
@@ -225,7 +255,27 @@ impl World {
 
     /// Returns the bytes in the queue of a link, which no real controller could observe.
     pub fn backlog(&mut self, link: LinkId) -> Bytes {
-        self.links[link.0].backlog(self.now)
+        self.backlog_at(link, self.now)
+    }
+
+    /// Returns the bytes in the queue of a link before the next event.
+    pub fn backlog_at(&mut self, link: LinkId, now: Duration) -> Bytes {
+        let backlog = self.links[link.0].backlog(now);
+        self.collect_arrivals(link);
+        backlog
+    }
+
+    /// Returns how long a packet would wait in the queue of a link.
+    pub fn queueing_delay_at(&mut self, link: LinkId, now: Duration) -> Duration {
+        let delay = self.links[link.0].queueing_delay(now);
+        self.collect_arrivals(link);
+        delay
+    }
+
+    /// Returns the parameters of a link.
+    #[must_use]
+    pub fn link_config(&self, link: LinkId) -> &LinkConfig {
+        self.links[link.0].config()
     }
 
     /// Cuts or restores a link.
@@ -275,47 +325,82 @@ impl World {
         self.run_until(end);
     }
 
-    /// Runs the next event.
-    fn run_next_event(&mut self) {
-        let Some(Event { at, flow: id, kind, .. }) = self.events.pop() else { return };
+    /// Returns the time of the next event.
+    #[must_use]
+    pub fn next_event_at(&self) -> Option<Duration> {
+        self.events.peek().map(|event| event.at)
+    }
+
+    /// Runs the next event; returns packets from outside that have arrived.
+    pub fn run_next_event(&mut self) -> Option<ForeignArrival<F>> {
+        let Event { at, kind, .. } = self.events.pop()?;
         self.now = at;
-        let flow = &mut self.flows[id.0];
         match kind {
-            EventKind::Start => flow.start(),
-            EventKind::Data { hop, segments } if hop < flow.route.forward.len() => {
-                return self.forward_segments(id, hop, &segments);
+            EventKind::Start(id) => {
+                self.flows[id.0].start();
+                self.send(id);
             }
-            EventKind::Data { segments, .. } => {
+            EventKind::Packets { hop, payload, is_marked } => match self.link_of(hop, &payload) {
+                Some(link) => self.offer(link, hop, payload, is_marked),
+                None => return self.deliver(payload, is_marked),
+            },
+            EventKind::Timer(id, timer) => self.on_timer(id, timer),
+            EventKind::Link(link) => {
+                self.link_events[link.0] = None;
+                self.links[link.0].advance(at);
+                self.collect_arrivals(link);
+            }
+        }
+        None
+    }
+
+    /// Returns the latest link to which packets were offered, once.
+    pub fn take_offered(&mut self) -> Option<LinkId> {
+        self.offered.take()
+    }
+
+    /// Passes packets to the host at the end of their route.
+    fn deliver(&mut self, payload: Payload<F>, is_marked: bool) -> Option<ForeignArrival<F>> {
+        let now = self.now;
+        match payload {
+            Payload::Segments(id, segments) => {
+                let flow = &mut self.flows[id.0];
                 self.unfinished -= usize::from(flow.is_unfinished());
-                let ack = flow.on_segments(at, &segments);
+                let ack = flow.on_segments(now, &segments);
                 self.unfinished += usize::from(flow.is_unfinished());
                 if let Some(ack) = ack {
-                    self.forward_ack(id, 0, ack);
+                    self.forward(0, Payload::Ack(id, ack));
                 }
-                return self.arm(id, Timer::DelayedAck);
+                self.arm(id, Timer::DelayedAck);
             }
-            EventKind::Ack { hop, ack } if hop < flow.route.reverse.len() => {
-                return self.forward_ack(id, hop, ack);
+            Payload::Ack(id, ack) => {
+                let flow = &mut self.flows[id.0];
+                flow.sender.on_ack(now, &ack, &mut flow.receiver);
+                self.send(id);
             }
-            EventKind::Ack { ack, .. } => flow.sender.on_ack(at, &ack, &mut flow.receiver),
-            EventKind::Timer(timer) => {
-                let scheduled = &mut flow.scheduled[timer as usize];
-                if *scheduled != Some(at) {
-                    return;
-                }
-                *scheduled = None;
-                if timer == Timer::DelayedAck {
-                    if let Some(ack) = flow.receiver.on_time(at) {
-                        self.forward_ack(id, 0, ack);
-                    }
-                    return self.arm(id, timer);
-                }
-                if timer == Timer::Retransmit
-                    && let Some(probe) = flow.sender.on_time(at)
-                {
-                    self.forward_segments(id, 0, &probe);
-                }
+            Payload::Foreign(foreign) => return Some(foreign.arrive(now, is_marked)),
+        }
+        None
+    }
+
+    fn on_timer(&mut self, id: FlowId, timer: Timer) {
+        let now = self.now;
+        let flow = &mut self.flows[id.0];
+        let scheduled = &mut flow.scheduled[timer as usize];
+        if *scheduled != Some(now) {
+            return;
+        }
+        *scheduled = None;
+        if timer == Timer::DelayedAck {
+            if let Some(ack) = flow.receiver.on_time(now) {
+                self.forward(0, Payload::Ack(id, ack));
             }
+            return self.arm(id, timer);
+        }
+        if timer == Timer::Retransmit
+            && let Some(probe) = flow.sender.on_time(now)
+        {
+            self.forward(0, Payload::Segments(id, probe));
         }
         self.send(id);
     }
@@ -326,38 +411,78 @@ impl World {
             return;
         }
         while let Some(segments) = self.flows[id.0].sender.poll(self.now) {
-            self.forward_segments(id, 0, &segments);
+            self.forward(0, Payload::Segments(id, segments));
         }
         self.arm(id, Timer::Pacing);
         self.arm(id, Timer::Retransmit);
     }
 
-    /// Passes segments to the link `hop` of the route.
-    fn forward_segments(&mut self, id: FlowId, hop: usize, segments: &Segments) {
-        let Some(&link) = self.flows[id.0].route.forward.get(hop) else {
-            let kind = EventKind::Data { hop, segments: *segments };
-            return self.schedule(self.now, id, kind);
-        };
-        let mut runs = std::mem::take(&mut self.runs);
-        self.links[link.0].offer(self.now, &segments.burst(), &mut runs);
-        for run in &runs {
-            let kind = EventKind::Data { hop: hop + 1, segments: segments.in_run(run) };
-            self.schedule(run.arrives, id, kind);
+    /// Passes packets of a host to a link of their route.
+    fn forward(&mut self, hop: usize, payload: Payload<F>) {
+        match self.link_of(hop, &payload) {
+            Some(link) => self.offer(link, hop, payload, false),
+            None => self.schedule(self.now, EventKind::Packets { hop, payload, is_marked: false }),
         }
-        self.runs = runs;
     }
 
-    /// Passes an acknowledgement to the link `hop` of the route.
-    fn forward_ack(&mut self, id: FlowId, hop: usize, ack: Ack) {
-        let Some(&link) = self.flows[id.0].route.reverse.get(hop) else {
-            return self.schedule(self.now, id, EventKind::Ack { hop, ack });
-        };
-        let mut runs = std::mem::take(&mut self.runs);
-        self.links[link.0].offer(self.now, &Burst::packet(HEADER_BYTES), &mut runs);
-        for run in &runs {
-            self.schedule(run.arrives, id, EventKind::Ack { hop: hop + 1, ack });
+    /// Returns a link of the route of packets; `None` behind its end.
+    fn link_of(&self, hop: usize, payload: &Payload<F>) -> Option<LinkId> {
+        match payload {
+            Payload::Segments(id, _) => self.flows[id.0].route.forward.get(hop).copied(),
+            Payload::Ack(id, _) => self.flows[id.0].route.reverse.get(hop).copied(),
+            Payload::Foreign(foreign) => foreign.route.get(hop).copied(),
         }
-        self.runs = runs;
+    }
+
+    /// Offers packets to a link.
+    fn offer(&mut self, link: LinkId, hop: usize, payload: Payload<F>, is_marked: bool) {
+        let mut packets = match &payload {
+            Payload::Segments(id, segments) => {
+                Packets::new(segments.burst(), flow_hash(id.0, false), (hop, payload))
+            }
+            Payload::Ack(id, _) => {
+                let burst = Burst::packet(HEADER_BYTES);
+                let packets = Packets::new(burst, flow_hash(id.0, true), (hop, payload));
+                Packets { is_pure_ack: true, ..packets }
+            }
+            Payload::Foreign(foreign) => {
+                foreign.clone().packets(|foreign| (hop, Payload::Foreign(foreign)))
+            }
+        };
+        if is_marked {
+            packets.ecn = Ecn::Marked;
+        }
+        self.links[link.0].offer(self.now, packets);
+        self.offered = Some(link);
+        self.collect_arrivals(link);
+    }
+
+    /// Schedules the arrivals of a link, and its next event.
+    fn collect_arrivals(&mut self, link: LinkId) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.links[link.0].take_arrivals(&mut arrivals);
+        for Arrival { payload: (hop, payload), first, count, at, is_marked } in arrivals.drain(..) {
+            let hop = hop + 1;
+            let (payload, at) = match payload {
+                Payload::Segments(id, segments) => {
+                    (Payload::Segments(id, segments.in_run(first, count)), at)
+                }
+                Payload::Ack(..) => (payload, at),
+                Payload::Foreign(foreign) => {
+                    let at =
+                        if hop == foreign.route.len() { at.max(foreign.not_before) } else { at };
+                    (Payload::Foreign(foreign.in_run(first, count)), at)
+                }
+            };
+            self.schedule(at, EventKind::Packets { hop, payload, is_marked });
+        }
+        self.arrivals = arrivals;
+        let Some(at) = self.links[link.0].next_event_at() else { return };
+        let scheduled = &mut self.link_events[link.0];
+        if scheduled.is_none_or(|scheduled| scheduled > at) {
+            *scheduled = Some(at);
+            self.schedule(at, EventKind::Link(link));
+        }
     }
 
     /// Schedules a timer, unless an earlier expiry is scheduled, which then schedules it again.
@@ -368,12 +493,18 @@ impl World {
         let scheduled = &mut flow.scheduled[timer as usize];
         if scheduled.is_none_or(|scheduled| scheduled > at) {
             *scheduled = Some(at);
-            self.schedule(at, id, EventKind::Timer(timer));
+            self.schedule(at, EventKind::Timer(id, timer));
         }
     }
 
-    fn schedule(&mut self, at: Duration, flow: FlowId, kind: EventKind) {
+    fn schedule(&mut self, at: Duration, kind: EventKind<F>) {
         self.scheduled_events += 1;
-        self.events.push(Event { at, sequence: self.scheduled_events, flow, kind });
+        self.events.push(Event { at, sequence: self.scheduled_events, kind });
     }
+}
+
+/// Returns the hash of a flow in one direction.
+fn flow_hash(flow: usize, is_reverse: bool) -> u64 {
+    // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4).
+    (2 * flow as u64 + u64::from(is_reverse)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }

@@ -202,7 +202,7 @@ fn print_summary(path: &PathConfig, outcome: &Outcome) {
             "{name}: {} in {} segments, {} dropped at the queue, {} lost; at most {} and {} queued",
             totals.delivered_bytes,
             totals.delivered,
-            totals.overflowed,
+            totals.dropped(),
             totals.lost,
             busiest.per(recording.interval),
             backlog,

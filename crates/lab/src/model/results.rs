@@ -118,10 +118,13 @@ pub struct NetworkMetrics {
     pub retransmits: Option<u64>,
     /// Datagrams dropped by the receiver's sockets for lack of buffer; `None` if unavailable.
     pub socket_drops: Option<u64>,
-    /// Segments of the hosts dropped by the full queue.
+    /// Segments of the hosts dropped by the queue, its discipline, and the policer.
     pub dropped: u64,
     /// Segments dropped more than 2 s after the first data, when slow start is over.
     pub dropped_after_2s: u64,
+    /// Segments marked by the queueing discipline (ECN); omitted if zero.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub marked: u64,
     /// Segments lost on the link.
     pub lost: u64,
     /// Packets on all paths to unknown addresses, or that are not complete IPv4; omitted if zero.

@@ -58,22 +58,25 @@ impl NetworkMetrics {
         let Some((totals, samples)) = recording.totals.last().zip(recording.ports.last()) else {
             return Self::default();
         };
-        let wait = |backlog: Bytes| rate.time_for(backlog).unwrap_or_default().as_secs_f64();
+        let wait = |backlog: Bytes| rate.time_for(backlog).unwrap_or_default();
         let busy: Vec<f64> = samples
             .iter()
             .filter(|sample| sample.delivered.0 > 0)
-            .map(|sample| wait(sample.backlog))
+            .map(|sample| sample.queueing_delay.as_secs_f64())
             .collect();
-        let longest = samples.iter().map(|sample| sample.max_backlog).max().unwrap_or_default();
+        // Within an interval, the backlog at the nominal rate; at a lower one, it waits longer.
+        let longest =
+            samples.iter().map(|sample| wait(sample.max_backlog).max(sample.queueing_delay)).max();
         Self {
             retransmits: counters.retransmits,
             socket_drops: counters.socket_drops,
-            dropped: totals.overflowed,
+            dropped: totals.dropped(),
             dropped_after_2s: dropped_after_start(samples),
+            marked: totals.marked,
             lost: totals.lost,
             stray: recording.stray,
             queue_mean_seconds: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
-            queue_max_seconds: wait(longest),
+            queue_max_seconds: longest.unwrap_or_default().as_secs_f64(),
             fairness: fairness(recording, data_flows),
             sender_fairness: sender_fairness(recording, data_flows),
             rate_after_5s_bps: rate_after(START_TIME, recording, data_flows),
@@ -126,13 +129,13 @@ fn fairness(recording: &Recording, data_flows: DataFlows) -> Option<f64> {
     Some(jain(&shares, count))
 }
 
-/// Segments dropped by the full queue after slow start.
+/// Segments dropped by the port after slow start.
 fn dropped_after_start(samples: &[Sample]) -> u64 {
     let Some(first) = samples.iter().find(|sample| sample.delivered >= MIN_DATA_BYTES) else {
         return 0;
     };
     let later = samples.iter().filter(|sample| sample.at > first.at + SLOW_START_TIME);
-    later.map(|sample| sample.overflowed).sum()
+    later.map(|sample| sample.dropped).sum()
 }
 
 /// Jain's index of the senders, while all send and have had time to converge.
@@ -217,7 +220,7 @@ impl Series {
             arrived_bps: samples.iter().map(|sample| rate(sample.delivered)).collect(),
             flows: selected.into_iter().map(|flow| FlowSeries::of(recording, flow)).collect(),
             queue_bytes: samples.iter().map(|sample| sample.max_backlog.0).collect(),
-            drops: samples.iter().map(|sample| sample.overflowed + sample.lost).collect(),
+            drops: samples.iter().map(|sample| sample.dropped + sample.lost).collect(),
             ..Self::default()
         }
     }
@@ -280,7 +283,7 @@ mod tests {
         let sample = |second: u64| Sample {
             at: Duration::from_secs(second + 1),
             delivered: Bytes(1_000_000),
-            overflowed: second,
+            dropped: second,
             flows: shares(second).map(Bytes).into_iter().enumerate().collect(),
             ..Sample::default()
         };

@@ -21,7 +21,7 @@ pub(crate) use receiver::Receiver;
 pub(crate) use sender::Sender;
 pub use sender::{MAX_SUPER_PACKET_SEGMENTS, SenderCounts};
 
-use crate::link::{Burst, SegmentRun};
+use crate::link::Burst;
 
 /// Payload bytes of a full segment: an Ethernet MTU without IPv4 header (20), TCP header (20) and
 /// timestamps (12).
@@ -71,10 +71,10 @@ impl Segments {
     }
 
     /// Returns the segments of a run.
-    pub(crate) fn in_run(&self, run: &SegmentRun) -> Self {
+    pub(crate) fn in_run(&self, first: u32, count: u32) -> Self {
         let mut rest = *self;
-        rest.split_off_first(u64::from(run.first));
-        rest.split_off_first(u64::from(run.count))
+        rest.split_off_first(u64::from(first));
+        rest.split_off_first(u64::from(count))
     }
 }
 
@@ -95,7 +95,6 @@ pub(crate) struct Ack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn run_has_its_part_of_the_bytes() {
@@ -103,10 +102,9 @@ mod tests {
         assert_eq!(all.count(), 4);
         let burst = all.burst();
         assert_eq!((burst.segments, burst.segment_bytes, burst.last_bytes), (4, 1500, 57));
-        let run = |first, count| SegmentRun { first, count, arrives: Duration::ZERO };
         let middle = Segments { number: 8, start: 1000 + MSS, end: 1000 + 3 * MSS };
-        assert_eq!(all.in_run(&run(1, 2)), middle);
+        assert_eq!(all.in_run(1, 2), middle);
         let last = Segments { number: 10, start: 1000 + 3 * MSS, end: 1000 + 3 * MSS + 5 };
-        assert_eq!(all.in_run(&run(3, 1)), last);
+        assert_eq!(all.in_run(3, 1), last);
     }
 }

@@ -11,9 +11,8 @@
 
 use crate::topology::emulator::packet::Packet;
 use crate::topology::emulator::record::{Recorder, Recording};
-use bankfull_sim::{Link, LinkConfig, SegmentRun};
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use bankfull_sim::world::{Foreign, LinkId};
+use bankfull_sim::{LinkConfig, World};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -40,59 +39,42 @@ pub(crate) struct Delivery {
     pub(crate) packet: Rc<Packet>,
     pub(crate) first: u32,
     pub(crate) count: u32,
+    /// Congestion experienced, on the way or before.
+    pub(crate) is_marked: bool,
 }
 
-/// Next hop of segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hop {
-    Port,
-    Host,
-}
-
-struct Event {
-    at: Duration,
-    /// Sequence number: events at equal times keep their order.
-    seq: u64,
-    hop: Hop,
-    endpoint: usize,
-    packet: Rc<Packet>,
-    first: u32,
-    count: u32,
-}
+/// Packet on its way, and the host to which it goes.
+type Content = (usize, Rc<Packet>);
 
 /// The running network.
 pub(crate) struct Fabric {
     addresses: Vec<Ipv4Addr>,
-    uplinks: Vec<Link>,
-    ports: Vec<Link>,
-    events: BinaryHeap<Reverse<Event>>,
-    scheduled: u64,
-    runs: Vec<SegmentRun>,
+    uplinks: Vec<LinkId>,
+    ports: Vec<LinkId>,
+    world: World<Content>,
     pub(crate) recorder: Recorder,
 }
 
 impl Fabric {
     pub(crate) fn new(endpoints: &[Endpoint], seed: u64, interval: Duration) -> Self {
-        let link = |(at, config): (usize, &LinkConfig)| {
-            // Own seed for each link, the same for the same link in every run.
-            Link::new(config.clone(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64)
+        let mut world = World::with_foreign(seed);
+        let mut links = |config: &dyn Fn(&Endpoint) -> LinkConfig| -> Vec<LinkId> {
+            endpoints.iter().map(|endpoint| world.add_link(config(endpoint))).collect()
         };
-        let uplinks = endpoints.iter().map(|s| &s.uplink).enumerate();
-        let ports = endpoints.iter().map(|s| &s.port).enumerate();
+        let uplinks = links(&|endpoint| endpoint.uplink.clone());
+        let ports = links(&|endpoint| endpoint.port.clone());
         Self {
-            addresses: endpoints.iter().map(|s| s.address).collect(),
-            uplinks: uplinks.map(|(at, config)| link((2 * at, config))).collect(),
-            ports: ports.map(|(at, config)| link((2 * at + 1, config))).collect(),
-            events: BinaryHeap::new(),
-            scheduled: 0,
-            runs: Vec::new(),
+            addresses: endpoints.iter().map(|endpoint| endpoint.address).collect(),
+            uplinks,
+            ports,
+            world,
             recorder: Recorder::new(endpoints.len(), interval),
         }
     }
 
     /// Cuts all ports, or restores them.
     pub(crate) fn set_cut(&mut self, is_cut: bool) {
-        self.ports.iter_mut().for_each(|port| port.set_cut(is_cut));
+        self.ports.iter().for_each(|&port| self.world.set_cut(port, is_cut));
     }
 
     /// Accepts a packet of a host that was sent at `now` and read at `read_at`. It meets the queue
@@ -103,127 +85,66 @@ impl Fabric {
         now: Duration,
         read_at: Duration,
         from: usize,
-        mut packet: Packet,
+        packet: Packet,
     ) -> bool {
         let destination = packet.flow.destination;
         let Some(to) = self.addresses.iter().position(|a| *a == destination) else { return false };
-        let delays = self.uplinks[from].config().delay + self.ports[to].config().delay;
-        packet.not_before = read_at + delays;
-        let packet = Rc::new(packet);
-        if self.next_event_at().is_none_or(|at| at > now) {
-            self.recorder.advance(now, &mut self.ports);
-        }
-        let mut runs = std::mem::take(&mut self.runs);
-        self.uplinks[from].offer(now, &packet.burst, &mut runs);
-        for run in &runs {
-            // Earlier events must be processed first.
-            let is_next = self.next_event_at().is_none_or(|at| at > now);
-            if run.arrives <= now && is_next {
-                self.enqueue_at_port(now, to, &packet, run.first, run.count);
-            } else {
-                self.schedule(run.arrives, Hop::Port, to, &packet, run.first, run.count);
-            }
-        }
-        self.runs = runs;
+        let (uplink, port) = (self.uplinks[from], self.ports[to]);
+        let delay = |link| self.world.link_config(link).delay_at(now);
+        let foreign = Foreign {
+            burst: packet.burst,
+            first: 0,
+            flow: packet.flow.hash(),
+            ecn: packet.ecn(),
+            is_pure_ack: packet.is_pure_ack(),
+            max_run: self.max_run(to, &packet),
+            route: [uplink, port].into(),
+            not_before: read_at + delay(uplink) + delay(port),
+            content: (to, Rc::new(packet)),
+        };
+        self.world.inject(now, foreign);
         true
     }
 
     /// Ends the recording.
     pub(crate) fn finish(self) -> Recording {
-        self.recorder.finish(&self.ports)
+        self.recorder.finish(&self.world, &self.ports)
     }
 
     /// Time of the next event.
     pub(crate) fn next_event_at(&self) -> Option<Duration> {
-        self.events.peek().map(|Reverse(event)| event.at)
+        self.world.next_event_at()
     }
 
     /// Processes events up to `now`, or up to the next delivery.
     pub(crate) fn next_delivery(&mut self, now: Duration) -> Option<Delivery> {
-        loop {
-            if self.events.peek().is_none_or(|Reverse(event)| event.at > now) {
-                self.recorder.advance(now, &mut self.ports);
-                return None;
+        while let Some(at) = self.world.next_event_at().filter(|at| *at <= now) {
+            self.recorder.advance(at, &mut self.world, &self.ports);
+            let arrival = self.world.run_next_event();
+            let offered = self.world.take_offered().map(LinkId::index);
+            // Ports follow the uplinks.
+            if let Some(port) = offered.and_then(|link| link.checked_sub(self.uplinks.len())) {
+                self.recorder.on_enqueued(port, self.world.backlog_at(self.ports[port], at));
             }
-            let Reverse(event) = self.events.pop()?;
-            self.recorder.advance(event.at, &mut self.ports);
-            let Event { at, endpoint, packet, first, count, .. } = event;
-            match event.hop {
-                Hop::Port => self.enqueue_at_port(at, endpoint, &packet, first, count),
-                Hop::Host => {
-                    self.recorder.on_delivered(
-                        endpoint,
-                        &packet.flow,
-                        packet.wire_bytes(first, count),
-                    );
-                    return Some(Delivery { endpoint, scheduled: at, packet, first, count });
-                }
+            if let Some(arrival) = arrival {
+                let (endpoint, packet) = arrival.content;
+                let (first, count) = (arrival.first, arrival.count);
+                let bytes = packet.wire_bytes(first, count);
+                self.recorder.on_delivered(endpoint, &packet.flow, bytes);
+                let (scheduled, is_marked) = (arrival.at, arrival.is_marked);
+                return Some(Delivery { endpoint, scheduled, packet, first, count, is_marked });
             }
         }
-    }
-
-    /// Enqueues segments at the port of a host.
-    fn enqueue_at_port(
-        &mut self,
-        now: Duration,
-        to: usize,
-        packet: &Rc<Packet>,
-        first: u32,
-        count: u32,
-    ) {
-        let mut runs = Vec::new();
-        let (end, coalesced) = (first + count, self.coalesced(to, packet).clamp(1, count));
-        for first in (first..end).step_by(coalesced as usize) {
-            let coalesced = coalesced.min(end - first);
-            self.ports[to].offer(now, &packet.burst_of(first, coalesced), &mut runs);
-            for run in &runs {
-                let at = run.arrives.max(packet.not_before);
-                self.schedule(at, Hop::Host, to, packet, first + run.first, run.count);
-            }
-        }
-        self.recorder.on_enqueued(to, now, &mut self.ports[to]);
+        self.recorder.advance(now, &mut self.world, &self.ports);
+        None
     }
 
     /// Number of segments of a packet that may arrive together.
-    fn coalesced(&self, to: usize, packet: &Packet) -> u32 {
-        let rate = self.ports[to].config().rate.filter(|_| packet.is_datagrams());
-        let bytes = rate.map(|rate| rate.bytes_per_sec() as f64 * COALESCE_TIME.as_secs_f64());
-        bytes.map_or(u32::MAX, |bytes| bytes as u32 / packet.burst.segment_bytes.max(1))
-    }
-
-    fn schedule(
-        &mut self,
-        at: Duration,
-        hop: Hop,
-        endpoint: usize,
-        packet: &Rc<Packet>,
-        first: u32,
-        count: u32,
-    ) {
-        self.scheduled += 1;
-        let packet = Rc::clone(packet);
-        let seq = self.scheduled;
-        self.events.push(Reverse(Event { at, seq, hop, endpoint, packet, first, count }));
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.seq).cmp(&(other.at, other.seq))
+    fn max_run(&self, to: usize, packet: &Packet) -> u32 {
+        let rate = self.world.link_config(self.ports[to]).rate;
+        let Some(rate) = rate.filter(|_| packet.is_datagrams()) else { return u32::MAX };
+        let bytes = rate.bytes_per_sec() as f64 * COALESCE_TIME.as_secs_f64();
+        (bytes as u32 / packet.burst.segment_bytes.max(1)).max(1)
     }
 }
 
@@ -322,6 +243,7 @@ mod tests {
         let mut fabric = Fabric::new(&[plain(1), plain(2)], 1, MS);
         fabric.set_cut(true);
         enter_now(&mut fabric, MS, 0, udp(1, 2, 100));
+        assert_eq!(run(&mut fabric, MS), []);
         fabric.set_cut(false);
         enter_now(&mut fabric, MS * 2, 0, udp(1, 2, 100));
         assert_eq!(run(&mut fabric, MS * 9), [(1, MS * 2)]);

@@ -319,7 +319,8 @@ impl EventLoop {
 
     /// Writes the segments of a delivery to its endpoint; a failure is counted.
     fn write(&mut self, delivery: &Delivery) {
-        let segments = delivery.packet.extract(delivery.first, delivery.count);
+        let Delivery { packet, first, count, is_marked, .. } = delivery;
+        let segments = packet.extract(*first, *count, *is_marked);
         let parts = [IoSlice::new(segments.header()), IoSlice::new(segments.payload())];
         loop {
             match (&self.tuns[delivery.endpoint]).write_vectored(&parts) {
@@ -387,8 +388,7 @@ mod tests {
             at_work.read_clock();
             at_work.catch_up().unwrap();
             (0..2).for_each(|_| at_work.read_from(0).unwrap());
-            at_work.last_clock = at_work.now();
-            at_work.deliver_due().unwrap();
+            while at_work.fabric.next_delivery(at_work.now()).is_some() {}
             let recording = at_work.fabric.finish();
             let totals = recording.totals[1];
             assert_eq!((totals.offered, totals.overflowed), (10, dropped), "{stalled:?}");

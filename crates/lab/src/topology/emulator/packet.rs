@@ -3,10 +3,10 @@
 //!
 //! Parses what a link needs, and extracts segments. Other protocols than IPv4 are rejected.
 
-use bankfull_sim::Burst;
+use bankfull_sim::{Burst, Ecn};
 use bankfull_sys::tun::OFFLOAD_HEADER_BYTES;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 /// `VIRTIO_NET_HDR_GSO_TCPV4` and `VIRTIO_NET_HDR_GSO_UDP_L4`, in the low bits of the offload
 /// header's second byte. (linux/virtio_net.h)
@@ -29,7 +29,14 @@ const UDP_HEADER_BYTES: usize = 8;
 /// TCP flags. (RFC 9293, RFC 3168)
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
+const TCP_ACK: u8 = 0x10;
 const TCP_CWR: u8 = 0x80;
+
+/// TCP option of selective acknowledgement. (RFC 2018)
+const TCP_OPTION_SACK: u8 = 5;
+
+/// ECN field of the IP header's second byte; all ones: congestion experienced. (RFC 3168)
+const ECN_MASK: u8 = 3;
 
 /// Key of a flow in one direction: addresses, protocol and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,14 +53,21 @@ pub struct FlowKey {
     pub destination_port: u16,
 }
 
+impl FlowKey {
+    /// Hash of the flow, the same in every run.
+    pub(crate) fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        Hash::hash(self, &mut hasher);
+        hasher.finish()
+    }
+}
+
 /// A packet with its offload header.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
     pub(crate) flow: FlowKey,
     pub(crate) burst: Burst,
-    /// Earliest arrival time.
-    pub(crate) not_before: Duration,
     /// Bytes of the offload, IP and TCP or UDP headers; used for super-packets only.
     header_bytes: usize,
     ip_header_bytes: usize,
@@ -111,7 +125,6 @@ impl Packet {
         let mut packet = Self {
             flow,
             burst: Burst::packet(total as u32),
-            not_before: Duration::ZERO,
             header_bytes: OFFLOAD_HEADER_BYTES + total,
             ip_header_bytes,
             segment_bytes,
@@ -151,22 +164,48 @@ impl Packet {
         self.flow.protocol == PROTOCOL_UDP
     }
 
-    /// Burst of some of its segments.
-    pub(crate) fn burst_of(&self, first: u32, count: u32) -> Burst {
-        let last = first + count - 1;
-        Burst { segments: count, last_bytes: self.burst.bytes_of(last), ..self.burst }
-    }
-
     /// Bytes on the wire of some segments, headers included.
     pub(crate) fn wire_bytes(&self, first: u32, count: u32) -> u64 {
         (first..first + count).map(|segment| u64::from(self.burst.bytes_of(segment))).sum()
     }
 
-    /// Extracts segments as a packet of their own.
-    pub(crate) fn extract(&self, first: u32, count: u32) -> SubPacket<'_> {
+    /// ECN codepoint of the IP header.
+    pub(crate) fn ecn(&self) -> Ecn {
+        match self.bytes[OFFLOAD_HEADER_BYTES + 1] & ECN_MASK {
+            0 => Ecn::NotCapable,
+            ECN_MASK => Ecn::Marked,
+            _ => Ecn::Capable,
+        }
+    }
+
+    /// True for a TCP acknowledgement that a later one makes superfluous.
+    ///
+    /// It has no data, no flag but ACK, and no SACK block.
+    pub(crate) fn is_pure_ack(&self) -> bool {
+        let ip = &self.bytes[OFFLOAD_HEADER_BYTES..];
+        let total = be16(ip, 2).map_or(0, usize::from);
+        let Some(tcp) = ip.get(self.ip_header_bytes..total).filter(|tcp| tcp.len() >= 20) else {
+            return false;
+        };
+        let header = usize::from(tcp[12] >> 4) * 4;
+        let is_empty = self.flow.protocol == PROTOCOL_TCP && tcp.len() == header;
+        is_empty && tcp[13] == TCP_ACK && !has_sack(&tcp[20..])
+    }
+
+    /// Extracts segments as a packet of their own, marked if congestion was experienced.
+    pub(crate) fn extract(&self, first: u32, count: u32, is_marked: bool) -> SubPacket<'_> {
         let mut header = [0; MAX_HEADER_BYTES];
-        if count == self.burst.segments {
+        let must_mark = is_marked && self.ecn() == Ecn::Capable;
+        if count == self.burst.segments && !must_mark {
             return SubPacket { header, header_bytes: 0, payload: &self.bytes };
+        }
+        if count == self.burst.segments {
+            let (own, payload) = self.bytes.split_at(OFFLOAD_HEADER_BYTES + self.ip_header_bytes);
+            header[..own.len()].copy_from_slice(own);
+            let ip = &mut header[OFFLOAD_HEADER_BYTES..own.len()];
+            ip[1] |= ECN_MASK;
+            update_checksum(ip);
+            return SubPacket { header, header_bytes: own.len(), payload };
         }
         let all = &self.bytes[self.header_bytes..];
         let from = first as usize * self.segment_bytes;
@@ -184,8 +223,10 @@ impl Packet {
         // The kernel increments the identification of each segment of a super-packet.
         let identification = u16::from_be_bytes([ip[4], ip[5]]);
         put16(ip, 4, identification.wrapping_add(first as u16));
-        put16(ip, 10, 0);
-        put16(ip, 10, !ones_sum(ip, 0));
+        if must_mark {
+            ip[1] |= ECN_MASK;
+        }
+        update_checksum(ip);
         let checksum_at = if self.flow.protocol == PROTOCOL_UDP {
             put16(transport, 4, transport_bytes as u16);
             UDP_CHECKSUM_AT
@@ -211,6 +252,28 @@ impl Packet {
             tcp[13] &= !(TCP_FIN | TCP_PSH);
         }
     }
+}
+
+/// True if TCP options contain a block of selective acknowledgement.
+fn has_sack(mut options: &[u8]) -> bool {
+    while let [kind, rest @ ..] = options {
+        match kind {
+            0 => return false,
+            1 => options = rest,
+            &TCP_OPTION_SACK => return true,
+            // A length below two, or beyond the header, is no option.
+            _ => {
+                let length = usize::from(rest.first().copied().unwrap_or(0));
+                options = options.get(length.max(1)..).unwrap_or_default();
+            }
+        }
+    }
+    false
+}
+
+fn update_checksum(ip: &mut [u8]) {
+    put16(ip, 10, 0);
+    put16(ip, 10, !ones_sum(ip, 0));
 }
 
 /// True for a fragment other than the first, which has no ports.
@@ -272,7 +335,7 @@ mod tests {
         assert_eq!(packet.burst, Burst::packet(1052));
         assert_eq!(packet.flow.destination, Ipv4Addr::new(10, 77, 0, 2));
         assert_eq!((packet.flow.source_port, packet.flow.destination_port), (40_000, 5201));
-        let cut = packet.extract(0, 1);
+        let cut = packet.extract(0, 1, false);
         assert_eq!((cut.header().len(), cut.payload()), (0, &packet.bytes[..]));
     }
 
@@ -282,8 +345,6 @@ mod tests {
         let burst = Burst { segments: 3, segment_bytes: 1500, last_bytes: 52 + 3500 - 2896 };
         assert_eq!(packet.burst, burst);
         assert_eq!(packet.wire_bytes(0, 3), 3500 + 3 * 52);
-        assert_eq!(packet.burst_of(1, 2).last_bytes, burst.last_bytes);
-        assert_eq!(packet.burst_of(0, 2).last_bytes, 1500);
     }
 
     #[test]
@@ -291,7 +352,7 @@ mod tests {
         let packet = Packet::parse(tcp(3500, 1448)).unwrap();
         let cases = [(0, 1, 0..1448), (0, 2, 0..2896), (1, 1, 1448..2896), (2, 1, 2896..3500)];
         for (first, count, range) in cases {
-            let cut = packet.extract(first, count);
+            let cut = packet.extract(first, count, false);
             let whole = [cut.header(), cut.payload()].concat();
             assert_eq!(cut.payload(), &packet.bytes[OFFLOAD_HEADER_BYTES + 52..][range.clone()]);
             let (offload, ip) = whole.split_at(OFFLOAD_HEADER_BYTES);
@@ -324,7 +385,7 @@ mod tests {
         let burst = Burst { segments: 3, segment_bytes: 1500, last_bytes: 28 + 3500 - 2944 };
         assert_eq!(packet.burst, burst);
         for (first, count, range) in [(0, 2, 0..2944), (1, 1, 1472..2944), (2, 1, 2944..3500)] {
-            let cut = packet.extract(first, count);
+            let cut = packet.extract(first, count, false);
             let whole = [cut.header(), cut.payload()].concat();
             assert_eq!(cut.payload(), &packet.bytes[OFFLOAD_HEADER_BYTES + 28..][range.clone()]);
             let (offload, ip) = whole.split_at(OFFLOAD_HEADER_BYTES);
@@ -336,6 +397,51 @@ mod tests {
             assert_eq!(be16(&ip[20..], 6), Some(pseudo));
             assert_eq!(Packet::parse(whole).unwrap().burst.segments, count);
         }
+    }
+
+    #[test]
+    fn mark_of_congestion_is_set_on_capable_packets() {
+        for (payload, segment, first, count) in
+            [(1000, 0, 0, 1), (3500, 1448, 0, 3), (3500, 1448, 1, 2)]
+        {
+            for (codepoint, before, after) in [
+                (0, Ecn::NotCapable, 0),
+                (1, Ecn::Capable, 3),
+                (2, Ecn::Capable, 3),
+                (3, Ecn::Marked, 3),
+            ] {
+                let mut bytes = tcp(payload, segment);
+                bytes[OFFLOAD_HEADER_BYTES + 1] = 0x28 | codepoint;
+                update_checksum(&mut bytes[OFFLOAD_HEADER_BYTES..][..20]);
+                let packet = Packet::parse(bytes).unwrap();
+                assert_eq!(packet.ecn(), before);
+                let cut = packet.extract(first, count, true);
+                let whole = [cut.header(), cut.payload()].concat();
+                let ip = &whole[OFFLOAD_HEADER_BYTES..];
+                assert_eq!(ip[1], 0x28 | after);
+                assert_eq!(ones_sum(&ip[..20], 0), 0xffff, "the IP checksum is right");
+                assert_eq!(Packet::parse(whole).unwrap().burst.segments, count);
+            }
+        }
+    }
+
+    #[test]
+    fn only_plain_acknowledgements_are_pure() {
+        let ack = |flags: u8, options: [u8; 12], payload: usize| {
+            let mut bytes = tcp(payload, 0);
+            let header = &mut bytes[OFFLOAD_HEADER_BYTES + 20..];
+            header[13] = flags;
+            header[20..32].copy_from_slice(&options);
+            Packet::parse(bytes).unwrap().is_pure_ack()
+        };
+        let timestamps = [1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+        let sack = [1, 1, 5, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(ack(TCP_ACK, timestamps, 0));
+        assert!(!ack(TCP_ACK, sack, 0), "it names what is missing");
+        assert!(!ack(TCP_ACK, timestamps, 1), "data");
+        assert!(!ack(TCP_ACK | TCP_FIN, timestamps, 0));
+        assert!(!ack(TCP_ACK | 0x40, timestamps, 0), "it echoes congestion");
+        assert!(ack(TCP_ACK, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0), "a broken option ends");
     }
 
     #[test]

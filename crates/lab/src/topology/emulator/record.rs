@@ -3,7 +3,8 @@
 
 use crate::topology::emulator::packet::FlowKey;
 use bankfull_control::Bytes;
-use bankfull_sim::{Link, LinkCounts};
+use bankfull_sim::world::LinkId;
+use bankfull_sim::{LinkCounts, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,8 +21,12 @@ pub struct Sample {
     pub max_backlog: Bytes,
     /// Backlog at its end.
     pub backlog: Bytes,
-    /// Segments dropped by the full queue.
-    pub overflowed: u64,
+    /// Queueing delay at its end.
+    pub queueing_delay: Duration,
+    /// Segments dropped by queue, queueing discipline and policer.
+    pub dropped: u64,
+    /// Segments marked by the queueing discipline.
+    pub marked: u64,
     /// Segments lost on the link.
     pub lost: u64,
     /// Bytes delivered to the host, headers included.
@@ -186,9 +191,9 @@ impl Recorder {
     }
 
     /// Updates the largest backlog of a port.
-    pub(crate) fn on_enqueued(&mut self, port: usize, now: Duration, link: &mut Link) {
+    pub(crate) fn on_enqueued(&mut self, port: usize, backlog: Bytes) {
         let sample = &mut self.current[port];
-        sample.max_backlog = sample.max_backlog.max(link.backlog(now));
+        sample.max_backlog = sample.max_backlog.max(backlog);
     }
 
     /// Records bytes delivered to the host behind a port.
@@ -216,16 +221,23 @@ impl Recorder {
     }
 
     /// Closes the intervals that ended by `now`.
-    pub(crate) fn advance(&mut self, now: Duration, ports: &mut [Link]) {
+    pub(crate) fn advance<F: Clone>(
+        &mut self,
+        now: Duration,
+        world: &mut World<F>,
+        ports: &[LinkId],
+    ) {
         while now >= self.next {
-            for (at, port) in ports.iter_mut().enumerate() {
-                let counts = port.counts();
+            for (at, &port) in ports.iter().enumerate() {
+                let counts = world.counts(port);
                 let before = std::mem::replace(&mut self.before[at], counts);
                 let mut sample = std::mem::take(&mut self.current[at]);
                 sample.at = self.next;
-                sample.backlog = port.backlog(self.next);
+                sample.backlog = world.backlog_at(port, self.next);
                 sample.max_backlog = sample.max_backlog.max(sample.backlog);
-                sample.overflowed = counts.overflowed - before.overflowed;
+                sample.queueing_delay = world.queueing_delay_at(port, self.next);
+                sample.dropped = counts.dropped() - before.dropped();
+                sample.marked = counts.marked - before.marked;
                 sample.lost = counts.lost - before.lost;
                 self.recording.ports[at].push(sample);
             }
@@ -234,8 +246,8 @@ impl Recorder {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(mut self, ports: &[Link]) -> Recording {
-        self.recording.totals = ports.iter().map(Link::counts).collect();
+    pub(crate) fn finish<F: Clone>(mut self, world: &World<F>, ports: &[LinkId]) -> Recording {
+        self.recording.totals = ports.iter().map(|&port| world.counts(port)).collect();
         self.recording
     }
 }
@@ -274,14 +286,15 @@ mod tests {
         for _ in 0..5000 {
             recorder.record_probe(None);
         }
-        let recording = recorder.finish(&[]);
+        let recording = recorder.finish(&World::new(1), &[]);
         assert_eq!((recording.probe_count, recording.read_delay.count()), (5000, 0));
         let mut recorder = Recorder::new(1, Duration::from_millis(10));
         (0..5000).for_each(|_| recorder.record_probe(None));
         (0..100).for_each(|_| recorder.record_probe(Some(Duration::from_micros(90))));
         (0..3).for_each(|_| recorder.record_probe(Some(Duration::from_millis(7))));
         assert!(
-            recorder.finish(&[]).lateness_quantile(0.99) >= Duration::from_millis(7),
+            recorder.finish(&World::new(1), &[]).lateness_quantile(0.99)
+                >= Duration::from_millis(7),
             "3 of 103"
         );
     }
