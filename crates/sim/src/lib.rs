@@ -26,6 +26,7 @@
 //! assert!(world.report(flow).goodput > Rate::from_bits_per_sec(90e6));
 //! ```
 
+pub mod background;
 pub mod cross_traffic;
 pub mod link;
 pub mod loss;
@@ -33,6 +34,7 @@ pub mod presets;
 pub mod tcp;
 pub mod world;
 
+pub use background::{Background, BackgroundReport};
 pub use cross_traffic::CrossTraffic;
 pub use link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 pub use loss::Loss;

@@ -1,5 +1,6 @@
 //! Named paths; their parameters are also listed in `docs/sim.md`.
 
+use crate::background::Background;
 use crate::link::LinkConfig;
 use crate::loss::Loss;
 use bankfull_control::{Bytes, Rate};
@@ -12,6 +13,10 @@ pub struct PathConfig {
     pub forward: LinkConfig,
     /// Link back: delay only by default.
     pub reverse: LinkConfig,
+    /// Link of the sender before `forward`: another bottleneck.
+    pub first_hop: Option<LinkConfig>,
+    /// TCP cross traffic through both links, from the start.
+    pub background: Vec<Background>,
 }
 
 impl PathConfig {
@@ -22,13 +27,16 @@ impl PathConfig {
         Self {
             forward: LinkConfig { rate: Some(rate), delay, buffer, ..LinkConfig::default() },
             reverse: LinkConfig { delay: rtt - delay, ..LinkConfig::default() },
+            first_hop: None,
+            background: Vec::new(),
         }
     }
 
     /// Returns the RTT without queueing.
     #[must_use]
     pub fn rtt(&self) -> Duration {
-        self.forward.delay + self.reverse.delay
+        let first = self.first_hop.as_ref().map_or(Duration::ZERO, |link| link.delay);
+        first + self.forward.delay + self.reverse.delay
     }
 
     /// Returns the bandwidth-delay product; `None` for an infinite rate.

@@ -7,6 +7,7 @@
 //! flows of the host; a port is shared by many flows. Simultaneous events run in the order in which
 //! they were scheduled, so that a seed determines everything.
 
+mod background;
 mod flow;
 mod foreign;
 
@@ -16,6 +17,7 @@ pub use foreign::{Foreign, ForeignArrival};
 use crate::link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 use crate::presets::PathConfig;
 use crate::tcp::{Ack, HEADER_BYTES, Segments};
+use background::Source;
 use bankfull_control::{Bytes, Rate};
 use fastrand::Rng;
 use flow::Flow;
@@ -75,6 +77,8 @@ enum EventKind<F> {
     Timer(FlowId, Timer),
     /// A link sends the next packets that it holds.
     Link(LinkId),
+    /// Cross traffic starts its next flows.
+    Background(usize),
 }
 
 /// Timers of a flow.
@@ -134,6 +138,7 @@ pub struct World<F = ()> {
     /// Scheduled event of each link.
     link_events: Vec<Option<Duration>>,
     flows: Vec<Flow>,
+    sources: Vec<Source>,
     events: BinaryHeap<Event<F>>,
     scheduled_events: u64,
     /// Finite flows that are not complete.
@@ -162,6 +167,7 @@ impl<F: Clone> World<F> {
             links: Vec::new(),
             link_events: Vec::new(),
             flows: Vec::new(),
+            sources: Vec::new(),
             events: BinaryHeap::new(),
             scheduled_events: 0,
             unfinished: 0,
@@ -183,11 +189,18 @@ impl<F: Clone> World<F> {
         LinkId(self.links.len() - 1)
     }
 
-    /// Adds the two links of a path.
+    /// Adds the links and the cross traffic of a path.
     pub fn add_path(&mut self, path: &PathConfig) -> Route {
         let forward = self.add_link(path.forward.clone());
         let reverse = self.add_link(path.reverse.clone());
-        Route { forward: vec![forward], reverse: vec![reverse] }
+        let route = Route { forward: vec![forward], reverse: vec![reverse] };
+        for &background in &path.background {
+            self.add_background(&route, background, self.now);
+        }
+        match &path.first_hop {
+            Some(first_hop) => route.with_uplink(self.add_link(first_hop.clone())),
+            None => route,
+        }
     }
 
     /// Adds a flow. It starts at its configured time, or now if that has passed.
@@ -345,6 +358,7 @@ impl<F: Clone> World<F> {
                 None => return self.deliver(payload, is_marked),
             },
             EventKind::Timer(id, timer) => self.on_timer(id, timer),
+            EventKind::Background(id) => self.run_background(id),
             EventKind::Link(link) => {
                 self.link_events[link.0] = None;
                 self.links[link.0].advance(at);

@@ -86,7 +86,9 @@ impl<'a> Job<'a> {
             cross: settings.cross_flows().collect(),
             is_unprivileged: settings.run.unprivileged,
             keeps_output: run.keeps_output,
-            has_disturbance: !settings.cross_tcp.is_empty() || settings.path.cut.is_some(),
+            has_disturbance: !settings.cross_tcp.is_empty()
+                || settings.path.cut.is_some()
+                || settings.path.has_words(),
             has_access_rate: settings.senders.rate.is_some(),
             sender,
             senders: settings.senders.count,

@@ -1,7 +1,9 @@
 //! Plain data shared by all other modules: settings, jobs, metrics and results. No I/O.
 
+pub mod background;
 pub mod contender;
 pub mod job;
+pub mod link_words;
 pub mod metrics;
 pub mod path;
 pub mod plan;

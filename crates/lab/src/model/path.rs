@@ -1,11 +1,13 @@
 //! Settings of a path, for scenarios and `bankfull-lab path`: a preset, and overrides.
 
 use crate::base::error::{LabError, Result};
+use crate::model::background::BackgroundWord;
+use crate::model::link_words::{self, LinkWord};
 use crate::model::units::{
     Buffer, Cut, field, format_time, parse_cross, parse_cut, parse_loss, parse_time,
 };
 use bankfull_control::{Bytes, Rate};
-use bankfull_sim::{CrossTraffic, Loss, PathConfig, presets};
+use bankfull_sim::{CrossTraffic, LinkConfig, Loss, PathConfig, presets};
 use clap::Args;
 use serde::Deserialize;
 use std::time::Duration;
@@ -58,6 +60,27 @@ pub struct PathSettings {
     #[serde(deserialize_with = "field::some_cross")]
     pub cross: Option<CrossTraffic>,
 
+    /// Queueing discipline, variation of the rate and impairments towards the receiver, repeatable:
+    /// codel, ecn, square:120mbit,3s, jitter:8ms (docs/lab.md has all words)
+    #[arg(long, value_name = "WORD")]
+    #[serde(deserialize_with = "field::words")]
+    pub link: Vec<LinkWord>,
+
+    /// The same of the way back, repeatable: rate:2mbit, buffer:64kB, thin-acks
+    #[arg(long, value_name = "WORD")]
+    #[serde(deserialize_with = "field::words")]
+    pub back: Vec<LinkWord>,
+
+    /// The same of a first bottleneck at the sender, repeatable: rate:200mbit, buffer:100kB
+    #[arg(long, value_name = "WORD")]
+    #[serde(deserialize_with = "field::words")]
+    pub first_hop: Vec<LinkWord>,
+
+    /// Simulated cross traffic in the same queue, repeatable: web:30mbit, video:8mbit, cubic*4
+    #[arg(long, value_name = "WORD")]
+    #[serde(deserialize_with = "field::words")]
+    pub beside: Vec<BackgroundWord>,
+
     /// Cut the path for a time, after a time: 5s@10s
     #[arg(long, value_name = "TIME@TIME", value_parser = parse_cut)]
     #[serde(deserialize_with = "field::some_cut")]
@@ -71,6 +94,13 @@ impl PathSettings {
     /// [`LabError::Usage`] if incomplete or invalid.
     pub fn config(&self) -> Result<PathConfig> {
         self.config_with_access_delay(Duration::ZERO)
+    }
+
+    /// True if words describe a link or cross traffic.
+    #[must_use]
+    pub fn has_words(&self) -> bool {
+        let links = [&self.link, &self.back, &self.first_hop];
+        !(links.iter().all(|words| words.is_empty()) && self.beside.is_empty())
     }
 
     /// Path behind access links with this delay, which is part of the BDP.
@@ -111,6 +141,18 @@ impl PathSettings {
         path.forward.loss = self.loss.or(preset_loss).unwrap_or_default();
         path.reverse.loss = self.loss_back.unwrap_or_default();
         path.forward.cross = self.cross.unwrap_or_default();
+        let say = |name: &str| {
+            let name = name.to_owned();
+            move |error| LabError::Usage(format!("{name}: {error}"))
+        };
+        link_words::apply(&self.link, &mut path.forward, rtt).map_err(say("path.link"))?;
+        link_words::apply(&self.back, &mut path.reverse, rtt).map_err(say("path.back"))?;
+        if !self.first_hop.is_empty() {
+            let mut first = LinkConfig::default();
+            link_words::apply(&self.first_hop, &mut first, rtt).map_err(say("path.first-hop"))?;
+            path.first_hop = Some(first);
+        }
+        path.background = self.beside.iter().map(|word| word.kind).collect();
         Ok(path)
     }
 }

@@ -1,7 +1,7 @@
 //! Descriptions of networks and of groups of TCP flows.
 
 use bankfull_control::Bytes;
-use bankfull_sim::{LinkConfig, PathConfig};
+use bankfull_sim::{Background, LinkConfig, PathConfig};
 use std::time::Duration;
 
 /// Head start of cross traffic. (chosen: slow start and several reductions)
@@ -36,13 +36,16 @@ pub struct Plan {
     pub seed: u64,
     /// Recording interval.
     pub interval: Duration,
+    /// Simulated cross traffic through the port of the receiver.
+    pub background: Vec<Background>,
 }
 
 impl Plan {
     /// Two hosts, with a path from the first to the second.
     #[must_use]
     pub fn path(path: &PathConfig) -> Self {
-        let sender = (LinkConfig::default(), path.reverse.clone());
+        let uplink = path.first_hop.clone().unwrap_or_default();
+        let sender = (uplink, path.reverse.clone());
         let receiver = (LinkConfig::default(), path.forward.clone());
         Self {
             hosts: vec![sender, receiver],
@@ -52,6 +55,7 @@ impl Plan {
             tcp_buffer_bytes: None,
             seed: 1,
             interval: Duration::from_millis(10),
+            background: path.background.clone(),
         }
     }
 
@@ -64,7 +68,9 @@ impl Plan {
         plan.hosts = access.iter().map(|line| (line.clone(), path.reverse.clone())).collect();
         plan.hosts.push(receiver);
         let longest = access.iter().map(|line| line.delay).max().unwrap_or_default();
-        plan.rtt = path.rtt() + longest;
+        // The first hop of the path is part of each access link.
+        let first = path.first_hop.as_ref().map_or(Duration::ZERO, |first| first.delay);
+        plan.rtt = path.rtt() - first + longest;
         plan
     }
 

@@ -1,6 +1,7 @@
 //! Results of scenarios: the schema of `--json`, described in `docs/lab.md`, and the input of
 //! tables and charts.
 
+use crate::model::background::BackgroundMetrics;
 use crate::model::metrics::Metrics;
 use serde::Serialize;
 use std::time::Duration;
@@ -145,6 +146,9 @@ pub struct NetworkMetrics {
     pub rate_after_5s_bps: Option<f64>,
     /// The same rate from 10 s after the first data.
     pub rate_after_10s_bps: Option<f64>,
+    /// Results of simulated cross traffic.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundMetrics>,
     /// 99th percentile of the emulator's lateness in reading or delivering packets, in seconds.
     pub lateness_p99_seconds: f64,
 }

@@ -60,10 +60,15 @@ impl Settings {
 
     /// Capacity for all senders: that of the path, or of their access links together if less.
     ///
+    /// Of a rate that varies, the mean over [`RunSettings::duration`] counts.
+    ///
     /// # Errors
     /// Errors of [`PathSettings::config`].
     pub fn rate(&self) -> Result<Rate> {
-        let path = self.path_config()?.forward.rate.unwrap_or_default();
+        let path = self.path_config()?;
+        let mean = |link: &LinkConfig| link.mean_rate(self.run.seed, self.run.duration);
+        let first = path.first_hop.as_ref().and_then(mean);
+        let path = [first, mean(&path.forward)].into_iter().flatten().min().unwrap_or_default();
         let Some(access) = self.senders.rate else { return Ok(path) };
         let all = access.bits_per_sec().saturating_mul(self.senders.count as u64);
         Ok(path.min(Rate::from_bits_per_sec(all as f64)))
@@ -99,11 +104,14 @@ impl Settings {
     /// Errors of [`PathSettings::config`].
     pub fn plan(&self, contender: &Contender, seed: u64) -> Result<Plan> {
         let path = self.path_config()?;
-        let access = |delay: &Duration| LinkConfig {
-            rate: self.senders.rate,
-            delay: *delay,
-            quantum: ACCESS_QUANTUM,
-            ..LinkConfig::default()
+        let access = |delay: &Duration| match &path.first_hop {
+            Some(first) => LinkConfig { delay: first.delay + *delay, ..first.clone() },
+            None => LinkConfig {
+                rate: self.senders.rate,
+                delay: *delay,
+                quantum: ACCESS_QUANTUM,
+                ..LinkConfig::default()
+            },
         };
         let delays = self.senders.delays.iter().cycle().take(self.senders.count);
         let mut plan = Plan::fan_in(&delays.map(access).collect::<Vec<_>>(), &path);

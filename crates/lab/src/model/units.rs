@@ -86,7 +86,7 @@ pub(crate) fn format_time(time: Duration) -> String {
 }
 
 /// Parses `0.1%` or `0`. Rejects other bare numbers, which may mean a fraction or percent.
-fn parse_share(text: &str) -> ParseResult<f64> {
+pub(crate) fn parse_share(text: &str) -> ParseResult<f64> {
     let wrong = || format!("invalid share {text:?}: write 0.1%, at most 100%");
     let bare = |number: f64| {
         let percent = (number * 1e8).round() / 1e6;
@@ -236,6 +236,17 @@ pub(crate) mod field {
         from: D,
     ) -> Result<Option<CrossTraffic>, D::Error> {
         read(from, super::parse_cross).map(Some)
+    }
+
+    /// List of words.
+    pub(crate) fn words<'de, D: Deserializer<'de>, T>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: fmt::Display>,
+    {
+        let words = Vec::<String>::deserialize(from)?;
+        let parse =
+            |word: &String| word.parse().map_err(|e: T::Err| super::custom::<D>(e.to_string()));
+        words.iter().map(parse).collect()
     }
 
     pub(crate) fn some_cut<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cut>, D::Error> {

@@ -81,6 +81,7 @@ impl NetworkMetrics {
             sender_fairness: sender_fairness(recording, data_flows),
             rate_after_5s_bps: rate_after(START_TIME, recording, data_flows),
             rate_after_10s_bps: rate_after(STREAM_SEARCH_TIME, recording, data_flows),
+            background: Vec::new(),
             lateness_p99_seconds: recording.lateness_quantile(0.99).as_secs_f64(),
         }
     }

@@ -5,6 +5,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{LabError, Result};
 use crate::base::notify;
 use crate::base::signals::Signals;
+use crate::model::background::BackgroundMetrics;
 use crate::model::contender::Contender;
 use crate::model::job::{Job, RunContext};
 use crate::model::metrics::Metrics;
@@ -290,7 +291,12 @@ fn run_result(
     series.sampled = samples.time;
     series.rtt_seconds = samples.rtt_seconds;
     series.cwnd_bytes = samples.cwnd_bytes;
-    let network = NetworkMetrics::of(outcome, rate, data_flows, counters);
+    let mut network = NetworkMetrics::of(outcome, rate, data_flows, counters);
+    let recording = &outcome.recording;
+    let fared = settings.path.beside.iter().zip(&recording.background);
+    network.background = fared
+        .map(|(word, report)| BackgroundMetrics::of(&word.word, report, recording.background_time))
+        .collect();
     Ok(RunResult { void: outcome.void(), network: Some(network), series, ..RunResult::default() })
 }
 

@@ -24,6 +24,10 @@ pub(crate) fn check(settings: &mut Settings) -> ParseResult<()> {
     if rtt > MAX_RTT {
         return Err(too_long(rtt).to_string());
     }
+    if settings.senders.rate.is_some() && path.first_hop.is_some() {
+        let text = "senders.rate and path.first-hop both describe the access link: leave out one";
+        return Err(text.to_owned());
+    }
     if settings.contenders.is_empty() {
         return Err("there is no contender".to_owned());
     }

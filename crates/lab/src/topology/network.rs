@@ -71,8 +71,15 @@ impl Network {
         };
         let probes = (0..setup.count).map(probe).collect::<Result<_>>()?;
         let (started, steal_time) = (Instant::now(), machine::steal_time());
-        let emulator = Emulator::start(stations, tuns, probes, plan.seed, plan.interval)
-            .map_err(|e| LabError::io("cannot start the emulator", e))?;
+        let emulator = Emulator::start(
+            stations,
+            tuns,
+            probes,
+            plan.background.clone(),
+            plan.seed,
+            plan.interval,
+        )
+        .map_err(|e| LabError::io("cannot start the emulator", e))?;
         let buffer = plan.hosts.last().map(|(_, port)| port.buffer).unwrap_or_default();
         let (count, rtt) = (setup.count, plan.rtt);
         let mut network =

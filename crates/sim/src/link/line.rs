@@ -1,9 +1,9 @@
 //! Line of a link: transmission times at a rate that may vary, and the work that lies ahead.
 
 use super::config::LinkConfig;
-use super::rate::RateSchedule;
+use super::rate::{RateSchedule, RateVariation};
 use super::time::{Picos, duration, picos};
-use bankfull_control::Bytes;
+use bankfull_control::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -122,13 +122,21 @@ impl LinkConfig {
         schedule.bytes_between(0, picos(from));
         Bytes(schedule.bytes_between(picos(from), picos(to)) as u64)
     }
+
+    /// Returns the mean rate since the start, limited by the policer, for a seed.
+    #[must_use]
+    pub fn mean_rate(&self, seed: u64, time: Duration) -> Option<Rate> {
+        let mean = match self.variation {
+            RateVariation::Constant if self.silences.is_empty() => self.rate?,
+            _ => self.capacity(seed, Duration::ZERO, time).per(time),
+        };
+        Some(self.policer.map_or(mean, |policer| mean.min(policer.rate)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::rate::RateVariation;
-    use bankfull_control::Rate;
 
     const MS: Duration = Duration::from_millis(1);
 

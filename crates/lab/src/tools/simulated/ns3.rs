@@ -56,6 +56,10 @@ fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
         .or_else(|| {
             is_mixed.then(|| "supports one [[cross-tcp]], with the same congestion control".into())
         })
+        .or_else(|| {
+            let text = "supports none of path.link, path.back, path.first-hop";
+            settings.path.has_words().then(|| text.into())
+        })
         .or_else(|| loses.then(|| "supports neither random loss nor path.cross".into()))
 }
 

@@ -11,8 +11,8 @@
 
 use crate::topology::emulator::packet::Packet;
 use crate::topology::emulator::record::{Recorder, Recording};
-use bankfull_sim::world::{Foreign, LinkId};
-use bankfull_sim::{LinkConfig, World};
+use bankfull_sim::world::{Foreign, LinkId, Route};
+use bankfull_sim::{Background, LinkConfig, World};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -56,13 +56,26 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    pub(crate) fn new(endpoints: &[Endpoint], seed: u64, interval: Duration) -> Self {
+    pub(crate) fn new(
+        endpoints: &[Endpoint],
+        background: &[Background],
+        seed: u64,
+        interval: Duration,
+    ) -> Self {
         let mut world = World::with_foreign(seed);
         let mut links = |config: &dyn Fn(&Endpoint) -> LinkConfig| -> Vec<LinkId> {
             endpoints.iter().map(|endpoint| world.add_link(config(endpoint))).collect()
         };
         let uplinks = links(&|endpoint| endpoint.uplink.clone());
         let ports = links(&|endpoint| endpoint.port.clone());
+        // From the first host to the last, without its uplink: the network's, not the host's.
+        let ends = ports.last().into_iter().zip(ports.first());
+        for (&forward, &reverse) in ends {
+            let route = Route { forward: vec![forward], reverse: vec![reverse] };
+            for &kind in background {
+                world.add_background(&route, kind, Duration::ZERO);
+            }
+        }
         Self {
             addresses: endpoints.iter().map(|endpoint| endpoint.address).collect(),
             uplinks,
@@ -203,7 +216,7 @@ mod tests {
             endpoint(2, access(0), LinkConfig::default()),
             endpoint(3, access(5), LinkConfig::default()),
         ];
-        let mut fabric = Fabric::new(&endpoints, 1, MS);
+        let mut fabric = Fabric::new(&endpoints, &[], 1, MS);
         // 1250 bytes take 1 ms. The packet with the long access link arrives after the first.
         assert!(enter_now(&mut fabric, Duration::ZERO, 2, udp(3, 1, 1250)));
         for _ in 0..3 {
@@ -229,7 +242,7 @@ mod tests {
             ..LinkConfig::default()
         };
         let endpoints = [1, 2].map(|host| endpoint(host, LinkConfig::default(), port.clone()));
-        let mut fabric = Fabric::new(&endpoints, 1, MS);
+        let mut fabric = Fabric::new(&endpoints, &[], 1, MS);
         for sent in [1, 2, 3] {
             assert!(fabric.enter(MS * sent, MS * 10, 0, udp(1, 2, 1250)));
         }
@@ -240,7 +253,7 @@ mod tests {
     #[test]
     fn cut_network_delivers_nothing() {
         let plain = |host| endpoint(host, LinkConfig::default(), LinkConfig::default());
-        let mut fabric = Fabric::new(&[plain(1), plain(2)], 1, MS);
+        let mut fabric = Fabric::new(&[plain(1), plain(2)], &[], 1, MS);
         fabric.set_cut(true);
         enter_now(&mut fabric, MS, 0, udp(1, 2, 100));
         assert_eq!(run(&mut fabric, MS), []);

@@ -15,6 +15,7 @@ use fabric::{Delivery, Fabric};
 use packet::Packet;
 use probe::{BusyPeriod, ProbeSender};
 
+use bankfull_sim::Background;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -76,6 +77,7 @@ impl Emulator {
         endpoints: Vec<Endpoint>,
         tuns: Vec<File>,
         probes: Vec<UdpSocket>,
+        background: Vec<Background>,
         seed: u64,
         interval: Duration,
     ) -> io::Result<Self> {
@@ -84,7 +86,7 @@ impl Emulator {
         let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("emulator".to_owned());
         let thread = thread.spawn(move || {
-            let fabric = Fabric::new(&endpoints, seed, interval);
+            let fabric = Fabric::new(&endpoints, &background, seed, interval);
             EventLoop::new(fabric, tuns, started)?.run(&thread_shared)
         })?;
         let mut emulator = Self { shared, probes: None, thread: Some(thread) };
@@ -359,7 +361,7 @@ mod tests {
                 ..LinkConfig::default()
             },
         };
-        let fabric = Fabric::new(&[endpoint(1), endpoint(2)], 1, Duration::from_millis(10));
+        let fabric = Fabric::new(&[endpoint(1), endpoint(2)], &[], 1, Duration::from_millis(10));
         (
             EventLoop::new(fabric, tuns.into(), Instant::now()).unwrap(),
             pairs.map(|(_, far_end)| far_end),

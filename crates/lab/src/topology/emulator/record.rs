@@ -4,7 +4,7 @@
 use crate::topology::emulator::packet::FlowKey;
 use bankfull_control::Bytes;
 use bankfull_sim::world::LinkId;
-use bankfull_sim::{LinkCounts, World};
+use bankfull_sim::{BackgroundReport, LinkCounts, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -48,6 +48,10 @@ pub struct Recording {
     pub ports: Vec<Vec<Sample>>,
     /// Totals of each port.
     pub totals: Vec<LinkCounts>,
+    /// Results of simulated cross traffic.
+    pub background: Vec<BackgroundReport>,
+    /// Time in which it ran.
+    pub background_time: Duration,
     /// Lateness of deliveries.
     pub lateness: Lateness,
     /// Time that packets waited in the interfaces until read, from probes near other packets.
@@ -248,6 +252,8 @@ impl Recorder {
     /// Ends the recording.
     pub(crate) fn finish<F: Clone>(mut self, world: &World<F>, ports: &[LinkId]) -> Recording {
         self.recording.totals = ports.iter().map(|&port| world.counts(port)).collect();
+        self.recording.background = world.background_reports();
+        self.recording.background_time = world.now();
         self.recording
     }
 }

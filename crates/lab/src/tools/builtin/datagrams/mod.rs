@@ -67,6 +67,7 @@ fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
         ("loss", path.loss.is_some()),
         ("loss-back", path.loss_back.is_some()),
         ("cut", path.cut.is_some()),
+        ("link, back or first-hop", path.has_words()),
     ];
     let found = breaks.iter().find(|(_, is_set)| *is_set);
     found.map(|(field, _)| format!("attributes all losses to its socket: leave out path.{field}"))
