@@ -14,6 +14,14 @@ pub const ACK_DELAY: Duration = Duration::from_millis(40);
 /// Unacknowledged segments that trigger an immediate acknowledgement (RFC 5681 §4.2).
 const MAX_UNACKNOWLEDGED_SEGMENTS: u64 = 2;
 
+/// Segments that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub(crate) segments: Segments,
+    /// Segments whose data had arrived before (DSACK, RFC 2883).
+    pub(crate) duplicates: u64,
+}
+
 /// TCP receiver.
 #[derive(Debug, Clone)]
 pub(crate) struct Receiver {
@@ -23,10 +31,16 @@ pub(crate) struct Receiver {
     window: u64,
     /// Right edge of the advertised window. It never moves left (RFC 9293 §3.8.6).
     right_edge: u64,
-    /// Transmissions that arrived and were not reported to the sender, in order.
-    unreported: VecDeque<(u64, u64)>,
-    /// Number after the last transmission that arrived.
-    high: u64,
+    /// Segments that arrived and were not reported to the sender, in order of arrival.
+    unreported: VecDeque<Arrival>,
+    /// Segments that were reported.
+    reported: u64,
+    /// Segments that arrived.
+    arrivals: u64,
+    /// First byte that had not arrived in order at the latest acknowledgement.
+    acknowledged: u64,
+    /// Newest transmission that arrived at or below that byte (TS.Recent, RFC 7323 §4.3).
+    echo: u64,
     unacknowledged: u64,
     ack_at: Option<Duration>,
 }
@@ -39,7 +53,10 @@ impl Receiver {
             window: 0,
             right_edge: 0,
             unreported: VecDeque::new(),
-            high: 0,
+            reported: 0,
+            arrivals: 0,
+            acknowledged: 0,
+            echo: 0,
             unacknowledged: 0,
             ack_at: None,
         };
@@ -70,17 +87,12 @@ impl Receiver {
 
     /// Processes segments that arrive together; returns an acknowledgement if one is due.
     pub(crate) fn on_segments(&mut self, now: Duration, segments: &Segments) -> Option<Ack> {
-        self.record_arrival(segments);
         let was_in_order = self.out_of_order.is_empty() && segments.start == self.next;
-        if segments.start <= self.next {
-            self.next = self.next.max(segments.end);
-            self.out_of_order.trim_below(self.next);
-            if let Some(end) = self.out_of_order.take_reaching(self.next) {
-                self.next = end;
-            }
-        } else {
-            self.out_of_order.insert(segments.start, segments.end);
+        if segments.start <= self.acknowledged {
+            self.echo = self.echo.max(segments.number);
         }
+        let new_bytes = self.store(segments);
+        self.record_arrival(segments, segments.end - segments.start - new_bytes);
         self.unacknowledged += segments.count();
         // A small segment ends a write of the application; Linux acknowledges it as soon as it is
         // read (ICSK_ACK_PUSHED, tcp_measure_rcv_mss and tcp_cleanup_rbuf).
@@ -100,30 +112,59 @@ impl Receiver {
         self.ack_at.is_some_and(|at| at <= now).then(|| self.acknowledge())
     }
 
-    /// Removes and returns the next arrived transmissions below `high`.
-    pub(crate) fn take_arrived(&mut self, high: u64) -> Option<(u64, u64)> {
-        let first = self.unreported.front_mut().filter(|first| first.0 < high)?;
-        let (start, end) = *first;
-        if end > high {
-            first.0 = high;
-            return Some((start, high));
+    /// Removes and returns the next of the first `arrivals` segments.
+    pub(crate) fn take_arrival(&mut self, arrivals: u64) -> Option<Arrival> {
+        let left = arrivals.checked_sub(self.reported).filter(|&left| left > 0)?;
+        let first = self.unreported.front_mut()?;
+        let count = first.segments.count();
+        if count > left && first.duplicates == 0 {
+            self.reported = arrivals;
+            return Some(Arrival { segments: first.segments.split_off_first(left), ..*first });
         }
+        self.reported += count;
         self.unreported.pop_front()
     }
 
     fn acknowledge(&mut self) -> Ack {
         self.unacknowledged = 0;
+        self.acknowledged = self.next;
         self.ack_at = None;
         self.right_edge = self.right_edge.max(self.next.saturating_add(self.window));
-        Ack { next: self.next, high: self.high, right_edge: self.right_edge }
+        Ack {
+            next: self.next,
+            arrivals: self.arrivals,
+            echo: self.echo,
+            right_edge: self.right_edge,
+        }
     }
 
-    fn record_arrival(&mut self, segments: &Segments) {
-        let (start, end) = (segments.number, segments.number + segments.count());
-        self.high = end;
+    /// Stores the data of segments; returns the number of new bytes.
+    fn store(&mut self, segments: &Segments) -> u64 {
+        let start = segments.start.max(self.next);
+        if start > self.next || !self.out_of_order.is_empty() {
+            let new_bytes = self.out_of_order.insert(start, segments.end);
+            self.next = self.out_of_order.take_reaching(self.next).unwrap_or(self.next);
+            return new_bytes;
+        }
+        let before = self.next;
+        self.next = before.max(segments.end);
+        self.next - before
+    }
+
+    fn record_arrival(&mut self, segments: &Segments, old_bytes: u64) {
+        let count = segments.count();
+        let duplicates = old_bytes.div_ceil(MSS).min(count);
+        self.arrivals += count;
         match self.unreported.back_mut() {
-            Some(last) if last.1 == start => last.1 = end,
-            _ => self.unreported.push_back((start, end)),
+            Some(last)
+                if last.segments.number + last.segments.count() == segments.number
+                    && last.segments.end == segments.start
+                    && (last.segments.end - last.segments.start).is_multiple_of(MSS)
+                    && last.duplicates + duplicates == 0 =>
+            {
+                last.segments.end = segments.end;
+            }
+            _ => self.unreported.push_back(Arrival { segments: *segments, duplicates }),
         }
     }
 }
@@ -145,9 +186,9 @@ mod tests {
         assert_eq!(receiver.on_segments(MS, &segments(0, 0, 1)), None);
         assert_eq!(receiver.on_time(MS * 40), None);
         let ack = receiver.on_time(MS * 41).unwrap();
-        assert_eq!((ack.next, ack.high), (MSS, 1));
+        assert_eq!((ack.next, ack.arrivals), (MSS, 1));
         let ack = receiver.on_segments(MS * 42, &segments(1, 1, 2)).unwrap();
-        assert_eq!((ack.next, ack.high, receiver.ack_at()), (3 * MSS, 3, None));
+        assert_eq!((ack.next, ack.arrivals, receiver.ack_at()), (3 * MSS, 3, None));
         let small = Segments { number: 3, start: 3 * MSS, end: 3 * MSS + 7 };
         assert!(receiver.on_segments(MS * 43, &small).is_some());
     }
@@ -165,12 +206,30 @@ mod tests {
     fn out_of_order_segments_wait_for_missing_one() {
         let mut receiver = Receiver::new(Bytes(100_000));
         let ack = receiver.on_segments(MS, &segments(1, 1, 1)).unwrap();
-        assert_eq!((ack.next, ack.high), (0, 2));
+        assert_eq!((ack.next, ack.arrivals), (0, 1));
         let ack = receiver.on_segments(MS, &segments(2, 0, 1)).unwrap();
         assert_eq!(ack.next, 2 * MSS);
-        assert_eq!(receiver.take_arrived(2), Some((1, 2)));
-        assert_eq!(receiver.take_arrived(2), None);
-        assert_eq!(receiver.take_arrived(9), Some((2, 3)));
+        let arrival = |segments| Some(Arrival { segments, duplicates: 0 });
+        assert_eq!(receiver.take_arrival(1), arrival(segments(1, 1, 1)));
+        assert_eq!(receiver.take_arrival(1), None);
+        assert_eq!(receiver.take_arrival(9), arrival(segments(2, 0, 1)));
+        assert_eq!(receiver.take_arrival(9), None);
+    }
+
+    #[test]
+    fn duplicate_segments_are_reported_and_acked_at_once() {
+        let mut receiver = Receiver::new(Bytes(100_000));
+        receiver.on_segments(MS, &segments(0, 0, 4)).unwrap();
+        receiver.on_segments(MS, &segments(6, 6, 2)).unwrap();
+        // One segment below the left edge, the missing two, and one above the gap.
+        let ack = receiver.on_segments(MS, &segments(8, 3, 4)).unwrap();
+        assert_eq!((ack.next, ack.arrivals, ack.echo), (8 * MSS, 10, 8));
+        let again = receiver.on_segments(MS, &segments(6, 6, 1)).unwrap();
+        assert_eq!((again.next, again.echo), (8 * MSS, 8), "an old timestamp is not echoed");
+        let duplicates: Vec<u64> = std::iter::from_fn(|| receiver.take_arrival(again.arrivals))
+            .map(|arrival| arrival.duplicates)
+            .collect();
+        assert_eq!(duplicates, [0, 0, 2, 1]);
     }
 
     #[test]
