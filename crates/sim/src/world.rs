@@ -287,7 +287,7 @@ impl World {
             }
             EventKind::Data { segments, .. } => {
                 self.unfinished -= usize::from(flow.is_unfinished());
-                let ack = flow.on_segments(at, &segments);
+                let ack = flow.on_segments(at, &segments, false);
                 self.unfinished += usize::from(flow.is_unfinished());
                 if let Some(ack) = ack {
                     self.forward_ack(id, 0, ack);

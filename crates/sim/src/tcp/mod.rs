@@ -96,6 +96,8 @@ pub(crate) struct Ack {
     pub(crate) arrivals: u64,
     /// Number of the transmission that arrived at the left edge, as its echoed timestamp tells.
     pub(crate) echo: u64,
+    /// A segment experienced congestion, and the sender has not confirmed it (ECE, RFC 3168 §6.1).
+    pub(crate) has_echo_of_mark: bool,
     /// Right edge of the receive window: first byte that must not be sent.
     pub(crate) right_edge: u64,
 }

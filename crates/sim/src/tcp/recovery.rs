@@ -7,6 +7,8 @@ use super::congestion::Window;
 pub(super) enum State {
     /// No loss.
     Open,
+    /// Reduction after a mark (CWR).
+    Marked,
     /// Fast recovery.
     Recovery,
     /// Recovery after a retransmission timeout.
@@ -57,7 +59,7 @@ impl Recovery {
         let is_delayed =
             echo.is_some_and(|echo| undo.first_retransmission.is_none_or(|first| echo < first));
         let counts = match self.state {
-            State::Open => false,
+            State::Open | State::Marked => false,
             State::Recovery => !has_retransmissions,
             State::Loss => true,
         };

@@ -41,6 +41,10 @@ pub struct SenderCounts {
     pub spurious_retransmits: u64,
     /// Segments that arrived after a later one (tcpi_reord_seen, include/uapi/linux/tcp.h).
     pub reordering_seen: u64,
+    /// Segments that experienced congestion (CE, RFC 3168).
+    pub marked: u64,
+    /// Window reductions after marks, without a loss.
+    pub mark_reductions: u64,
     /// RTT samples.
     pub rtt_samples: u64,
     /// Sum of the RTT samples.
@@ -59,6 +63,7 @@ struct AckEffects {
     /// Echo of the acknowledgement if the left edge advanced.
     echo: Option<u64>,
     rtt: Option<Duration>,
+    has_mark: bool,
     has_advanced: bool,
 }
 
@@ -233,7 +238,11 @@ impl Sender {
         if let Some(rtt) = effects.rtt {
             self.on_rtt(now, rtt);
         }
+        effects.has_mark = ack.has_echo_of_mark;
         self.update_state(now, &effects);
+        if self.recovery.state == State::Marked && self.recovery.end == self.seq.next {
+            receiver.confirm_mark_from(self.flight.next_number());
+        }
         if self.seq.acked == self.seq.next {
             self.timers.timeout_at = None;
             self.timers.probe_at = None;
@@ -267,6 +276,7 @@ impl Sender {
         let start = arrival.segments.number;
         let end = start + arrival.segments.count();
         let mut delivered = 0;
+        self.counts.marked += if arrival.is_marked { end - start } else { 0 };
         while let Some(sent) = self.flight.take(start, end) {
             delivered += sent.segments.count();
             if !sent.is_retransmission {
@@ -344,15 +354,9 @@ impl Sender {
 
     fn update_state(&mut self, now: Duration, effects: &AckEffects) {
         self.undo_if_spurious(effects);
-        if self.recovery.state != State::Open && self.seq.acked >= self.recovery.end {
-            if self.recovery.state == State::Recovery {
-                self.congestion.set_window_to_threshold();
-            }
-            self.recovery.state = State::Open;
-            self.rack.on_recovered();
-        }
+        self.end_recovery();
         let is_new_event = match self.recovery.state {
-            State::Open => effects.lost > 0 || !self.lost.is_empty(),
+            State::Open | State::Marked => effects.lost > 0 || !self.lost.is_empty(),
             State::Loss => effects.retransmissions_lost > 0,
             State::Recovery => false,
         };
@@ -362,8 +366,12 @@ impl Sender {
             effects.has_advanced || (self.rack.has_seen_reordering() && effects.delivered > 0);
         if is_new_event {
             self.begin_recovery();
+        } else if effects.has_mark && self.recovery.state == State::Open {
+            self.begin_reduction();
+            self.counts.mark_reductions += 1;
+            self.recovery.state = State::Marked;
         }
-        if self.recovery.state == State::Recovery {
+        if matches!(self.recovery.state, State::Recovery | State::Marked) {
             self.reduce(effects);
         } else if has_progress && !is_new_event && self.is_window_limited() {
             let min_rtt = self.rtt.min().unwrap_or_default();
@@ -391,15 +399,44 @@ impl Sender {
         }
     }
 
-    fn begin_recovery(&mut self) {
-        self.counts.recoveries += 1;
+    fn end_recovery(&mut self) {
+        let (state, end) = (self.recovery.state, self.recovery.end);
+        // A reduction after a mark ends when the receiver has confirmed it (tcp_fastretrans_alert,
+        // net/ipv4/tcp_input.c).
+        let has_ended = self.seq.acked > end || (self.seq.acked == end && state != State::Marked);
+        if state == State::Open || !has_ended {
+            return;
+        }
+        if state != State::Loss {
+            self.congestion.set_window_to_threshold();
+        }
+        if state != State::Marked {
+            self.rack.on_recovered();
+        }
+        self.recovery.state = State::Open;
+    }
+
+    /// Begins to reduce the window, at most once per round trip.
+    fn begin_reduction(&mut self) {
         self.recovery.reduction =
             RateReduction { prior_window: self.congestion.window(), delivered: 0, sent: 0 };
-        // If no loss remains, a probe has repaired the one that it revealed (RFC 8985 §7.4).
-        self.recovery.undo =
-            Undo::new(self.congestion.saved(), self.seq.acked).filter(|_| !self.lost.is_empty());
+        self.recovery.undo = None;
         self.congestion.on_loss();
         self.recovery.end = self.seq.next;
+    }
+
+    fn begin_recovery(&mut self) {
+        self.counts.recoveries += 1;
+        // If no loss remains, a probe has repaired the one that it revealed (RFC 8985 §7.4).
+        let undo =
+            Undo::new(self.congestion.saved(), self.seq.acked).filter(|_| !self.lost.is_empty());
+        if self.recovery.state == State::Marked {
+            // The window is reduced already (tcp_enter_recovery, net/ipv4/tcp_recovery.c).
+            self.recovery.end = self.seq.next;
+        } else {
+            self.begin_reduction();
+            self.recovery.undo = undo;
+        }
         if self.seq.acked == self.seq.next {
             self.congestion.set_window_to_threshold();
         } else {
@@ -419,7 +456,8 @@ impl Sender {
 
     fn on_timeout(&mut self, now: Duration) {
         self.counts.timeouts += 1;
-        let is_first = self.timers.backoff == 0 && self.recovery.state != State::Recovery;
+        let is_reduced = matches!(self.recovery.state, State::Recovery | State::Marked);
+        let is_first = self.timers.backoff == 0 && !is_reduced;
         if is_first {
             self.recovery.undo = Undo::new(self.congestion.saved(), self.seq.acked);
             self.congestion.on_loss();
@@ -464,7 +502,7 @@ impl Sender {
     ///
     /// The timer expires no later than the retransmission timeout (RFC 8985 §7.2).
     fn arm_probe(&mut self, now: Duration) {
-        let can_probe = self.recovery.state == State::Open
+        let can_probe = matches!(self.recovery.state, State::Open | State::Marked)
             && self.timers.probe_end.is_none()
             && self.timers.reordering_at.is_none()
             && self.flight.pipe > 0;
@@ -492,7 +530,7 @@ impl Sender {
         let count = segments.count();
         self.last_sent = now;
         self.counts.segments += count;
-        if self.recovery.state == State::Recovery {
+        if matches!(self.recovery.state, State::Recovery | State::Marked) {
             self.recovery.reduction.sent += count;
         }
         if is_retransmission {
@@ -607,7 +645,7 @@ mod tests {
             while burst.start < burst.end {
                 let segment = burst.split_off_first(1);
                 if !lost.contains(&segment.number)
-                    && let Some(ack) = receiver.on_segments(10 * MS, &segment)
+                    && let Some(ack) = receiver.on_segments(10 * MS, &segment, false)
                 {
                     sender.on_ack(20 * MS, &ack, &mut receiver);
                     retransmitted.extend(poll_all(&mut sender, 20 * MS));

@@ -18,13 +18,15 @@ struct Path {
     late: (f64, Duration),
     /// The same of acknowledgements.
     late_acks: (f64, Duration),
+    /// Queueing delay above which segments are marked.
+    mark_above: Option<Duration>,
     /// Additional delay of everything in a time interval.
     stall: Option<(Duration, Duration)>,
 }
 
 #[derive(Clone, Copy)]
 enum Event {
-    Data(Segments),
+    Data(Segments, bool),
     Ack(Ack),
 }
 
@@ -49,6 +51,7 @@ fn run(algorithm: Algorithm, path: &Path, time: Duration) -> (f64, SenderCounts)
                 }
                 let bytes = (segment.end - segment.start) as u32 + HEADER_BYTES;
                 idle_at = idle_at.max(now) + Duration::from_nanos(1) * bytes * NANOS_PER_BYTE;
+                let is_marked = path.mark_above.is_some_and(|limit| idle_at > now + limit);
                 if rng.f64() < path.loss {
                     continue;
                 }
@@ -60,7 +63,7 @@ fn run(algorithm: Algorithm, path: &Path, time: Duration) -> (f64, SenderCounts)
                         path.stall.filter(|stall| (stall.0..stall.1).contains(&arrives));
                     let arrives = is_stalled.map_or(arrives, |stall| stall.1);
                     sequence += 1;
-                    events.insert((arrives, sequence), Event::Data(segment));
+                    events.insert((arrives, sequence), Event::Data(segment, is_marked));
                 }
             }
         }
@@ -70,7 +73,9 @@ fn run(algorithm: Algorithm, path: &Path, time: Duration) -> (f64, SenderCounts)
         let mut acks = receiver.on_time(now).into_iter().collect::<Vec<_>>();
         while let Some(entry) = events.first_entry().filter(|entry| entry.key().0 <= now) {
             match entry.remove() {
-                Event::Data(segments) => acks.extend(receiver.on_segments(now, &segments)),
+                Event::Data(segments, is_marked) => {
+                    acks.extend(receiver.on_segments(now, &segments, is_marked));
+                }
                 Event::Ack(ack) => sender.on_ack(now, &ack, &mut receiver),
             }
         }
@@ -139,6 +144,21 @@ fn spurious_timeout_is_undone() {
     // The stall itself costs 2 %.
     assert!(rate > 90.0 && counts.retransmits < 20, "{rate} {counts:?}");
     assert!(counts.timeouts > 0, "{counts:?}");
+}
+
+#[test]
+fn marks_keep_queue_short_without_loss() {
+    for (algorithm, rate_min) in [(Algorithm::NewReno, 60.0), (Algorithm::Cubic, 75.0)] {
+        let path = Path { mark_above: Some(MS * 10), ..Path::default() };
+        let (rate, counts) = run(algorithm, &path, TIME);
+        assert!(rate > rate_min, "{algorithm:?}: {rate} {counts:?}");
+        assert_eq!((counts.retransmits, counts.recoveries), (0, 0), "{algorithm:?}");
+        // Most marks of one round cause one reduction.
+        assert!(counts.marked > 4 * counts.mark_reductions, "{algorithm:?}: {counts:?}");
+        assert!(counts.mark_reductions > 2, "{algorithm:?}: {counts:?}");
+        let rtt_mean = counts.rtt_sum / counts.rtt_samples as u32;
+        assert!(rtt_mean < MS * 52, "{algorithm:?}: {counts:?}");
+    }
 }
 
 #[test]
