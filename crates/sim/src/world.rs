@@ -380,7 +380,7 @@ impl<F: Clone> World<F> {
             Payload::Segments(id, segments) => {
                 let flow = &mut self.flows[id.0];
                 self.unfinished -= usize::from(flow.is_unfinished());
-                let ack = flow.on_segments(now, &segments);
+                let ack = flow.on_segments(now, &segments, is_marked);
                 self.unfinished += usize::from(flow.is_unfinished());
                 if let Some(ack) = ack {
                     self.forward(0, Payload::Ack(id, ack));
@@ -452,7 +452,10 @@ impl<F: Clone> World<F> {
     fn offer(&mut self, link: LinkId, hop: usize, payload: Payload<F>, is_marked: bool) {
         let mut packets = match &payload {
             Payload::Segments(id, segments) => {
-                Packets::new(segments.burst(), flow_hash(id.0, false), (hop, payload))
+                let flow = flow_hash(id.0, false);
+                let is_capable = self.flows[id.0].is_ect();
+                let ecn = if is_capable { Ecn::Capable } else { Ecn::NotCapable };
+                Packets { ecn, ..Packets::new(segments.burst(), flow, (hop, payload)) }
             }
             Payload::Ack(id, _) => {
                 let burst = Burst::packet(HEADER_BYTES);

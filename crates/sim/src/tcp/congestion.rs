@@ -40,6 +40,13 @@ pub(crate) struct AckProgress {
     pub(crate) min_rtt: Duration,
 }
 
+/// Window and slow start threshold in segments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) size: f64,
+    pub(crate) threshold: f64,
+}
+
 /// Congestion control state of a sender.
 #[derive(Debug, Clone)]
 pub(crate) struct CongestionControl {
@@ -119,6 +126,17 @@ impl CongestionControl {
             }
         };
         self.threshold = (self.window * beta).max(MIN_SSTHRESH);
+    }
+
+    /// Returns the window, to undo a reduction.
+    pub(crate) fn saved(&self) -> Window {
+        Window { size: self.window, threshold: self.threshold }
+    }
+
+    /// Undoes a reduction (tcp_undo_cwnd_reduction, net/ipv4/tcp_input.c; tcp_reno_undo_cwnd).
+    pub(crate) fn undo(&mut self, before: Window) {
+        self.window = self.window.max(before.size);
+        self.threshold = self.threshold.max(before.threshold);
     }
 
     /// Ends a recovery (RFC 6582 §3.2, step 3).

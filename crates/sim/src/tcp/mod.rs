@@ -6,20 +6,26 @@
 //! `docs/sim.md` states what is not modelled. Time is an argument; links and event order are in
 //! [`crate::world`]; data has no content, only byte numbers.
 //!
-//! Every transmitted segment has a transmission number. Paths do not reorder, so a transmission is
-//! lost if a later one arrived first.
+//! Every transmitted segment has a transmission number. Segments and acknowledgements may arrive in
+//! any order, and more than once.
 
 pub mod congestion;
+mod flight;
+mod pacer;
 mod ranges;
 mod receiver;
+mod recovery;
 pub mod rtt;
 mod sender;
+#[cfg(test)]
+mod tests;
 
 pub use congestion::Algorithm;
+pub use pacer::MAX_SUPER_PACKET_SEGMENTS;
 pub use receiver::ACK_DELAY;
 pub(crate) use receiver::Receiver;
 pub(crate) use sender::Sender;
-pub use sender::{MAX_SUPER_PACKET_SEGMENTS, SenderCounts};
+pub use sender::SenderCounts;
 
 use crate::link::Burst;
 
@@ -80,31 +86,18 @@ impl Segments {
 
 /// Acknowledgement.
 ///
-/// The sender queries the receiver for the arrived transmissions below `high`, as if there were
-/// space for any number of SACK blocks.
+/// The sender queries the receiver for the transmissions that had arrived, as if there were space
+/// for any number of SACK and DSACK blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ack {
     /// First byte that has not arrived.
     pub(crate) next: u64,
-    /// Number after the last transmission that arrived.
-    pub(crate) high: u64,
+    /// Number of segments that have arrived, including duplicates.
+    pub(crate) arrivals: u64,
+    /// Number of the transmission that arrived at the left edge, as its echoed timestamp tells.
+    pub(crate) echo: u64,
+    /// A segment experienced congestion, and the sender has not confirmed it (ECE, RFC 3168 §6.1).
+    pub(crate) has_echo_of_mark: bool,
     /// Right edge of the receive window: first byte that must not be sent.
     pub(crate) right_edge: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn run_has_its_part_of_the_bytes() {
-        let all = Segments { number: 7, start: 1000, end: 1000 + 3 * MSS + 5 };
-        assert_eq!(all.count(), 4);
-        let burst = all.burst();
-        assert_eq!((burst.segments, burst.segment_bytes, burst.last_bytes), (4, 1500, 57));
-        let middle = Segments { number: 8, start: 1000 + MSS, end: 1000 + 3 * MSS };
-        assert_eq!(all.in_run(1, 2), middle);
-        let last = Segments { number: 10, start: 1000 + 3 * MSS, end: 1000 + 3 * MSS + 5 };
-        assert_eq!(all.in_run(3, 1), last);
-    }
 }

@@ -15,20 +15,45 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// Adds `start..end`, which may overlap existing ranges.
-    pub(crate) fn insert(&mut self, start: u64, end: u64) {
+    /// Adds `start..end`, which may overlap existing ranges; returns the number of new bytes.
+    pub(crate) fn insert(&mut self, start: u64, end: u64) -> u64 {
         if start >= end {
-            return;
+            return 0;
         }
         let from = self.ranges.partition_point(|range| range.1 < start);
         let to = self.ranges.partition_point(|range| range.0 <= end);
         if from == to {
             self.ranges.insert(from, (start, end));
-            return;
+            return end - start;
         }
         let merged = (start.min(self.ranges[from].0), end.max(self.ranges[to - 1].1));
+        let existing: u64 = self.ranges.range(from..to).map(|range| range.1 - range.0).sum();
         self.ranges[from] = merged;
         self.ranges.drain(from + 1..to);
+        merged.1 - merged.0 - existing
+    }
+
+    /// Removes `start..end`, of which any part may be missing.
+    pub(crate) fn remove(&mut self, start: u64, end: u64) {
+        let from = self.ranges.partition_point(|range| range.1 <= start);
+        let to = self.ranges.partition_point(|range| range.0 < end);
+        if start >= end || from >= to {
+            return;
+        }
+        let before = (self.ranges[from].0, start);
+        let after = (end, self.ranges[to - 1].1);
+        self.ranges.drain(from..to);
+        for rest in [after, before] {
+            if rest.0 < rest.1 {
+                self.ranges.insert(from, rest);
+            }
+        }
+    }
+
+    /// Returns whether all of `start..end` is contained.
+    pub(crate) fn contains(&self, start: u64, end: u64) -> bool {
+        let at = self.ranges.partition_point(|range| range.1 <= start);
+        self.ranges.get(at).is_some_and(|range| range.0 <= start && end <= range.1)
     }
 
     /// Removes everything below `at`.
@@ -77,12 +102,20 @@ mod tests {
             let mut numbers = std::collections::BTreeSet::new();
             for _ in 0..30 {
                 let (start, len) = (rng.u64(0..60), rng.u64(0..8));
-                ranges.insert(start, start + len);
+                let before = numbers.len();
                 numbers.extend(start..start + len);
+                let added = ranges.insert(start, start + len);
+                assert_eq!(added as usize, numbers.len() - before);
                 if rng.u8(0..6) == 0 {
                     let at = rng.u64(0..20);
                     ranges.trim_below(at);
                     numbers.retain(|&n| n >= at);
+                }
+                if rng.u8(0..4) == 0 {
+                    let (start, len) = (rng.u64(0..60), rng.u64(0..20));
+                    ranges.remove(start, start + len);
+                    numbers.retain(|&n| n < start || n >= start + len);
+                    assert!(len == 0 || !ranges.contains(start, start + len));
                 }
             }
             let found: Vec<u64> = ranges.ranges.iter().flat_map(|&(s, e)| s..e).collect();

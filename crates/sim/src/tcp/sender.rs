@@ -1,31 +1,19 @@
 //! TCP sender: decides what to send next, and detects losses.
 //!
-//! Losses are detected by the order of transmission (RFC 8985, without a reordering window, since
-//! paths do not reorder). A recovery follows RFC 6937; a lost tail is probed for (RFC 8985 §7)
-//! before the retransmission timeout.
+//! Losses are detected by the order of transmission (RFC 8985), with a reordering window once
+//! reordering was seen. A recovery follows RFC 6937, and is undone if it was spurious; a lost tail
+//! is probed for (RFC 8985 §7) before the retransmission timeout.
 
-use super::congestion::{AckProgress, Algorithm, CongestionControl, INITIAL_WINDOW, RttSample};
+use super::congestion::{AckProgress, Algorithm, CongestionControl, RttSample};
+use super::flight::{Flight, Rack};
+use super::pacer::{self, Pacer};
 use super::ranges::Ranges;
+use super::receiver::Arrival;
+use super::recovery::{RateReduction, Recovery, State, Undo};
 use super::rtt::{RTO_MIN, RttEstimator};
 use super::{Ack, MSS, Receiver, Segments};
 use bankfull_control::Rate;
-use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Segments of the largest super-packet: 64 KiB (GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h) of
-/// 1500 bytes on the line.
-pub const MAX_SUPER_PACKET_SEGMENTS: u64 = 43;
-
-/// Segments of the smallest super-packet, if available (tcp_min_tso_segs, 2, ip-sysctl.rst).
-const MIN_SUPER_PACKET_SEGMENTS: u64 = 2;
-
-/// Super-packets per second at the pacing rate: the rate shifted by 10 (sk_pacing_shift_init,
-/// net/core/sock.c).
-const SUPER_PACKETS_PER_SEC: f64 = 1024.0;
-
-/// Shift of the min RTT for larger super-packets on short paths: 64 KiB shifted by the min RTT in
-/// µs, shifted by 9 (tcp_tso_rtt_log, ip-sysctl.rst; tcp_tso_autosize, net/ipv4/tcp_output.c).
-const SUPER_PACKET_RTT_SHIFT: u32 = 9;
 
 /// Pacing rate in windows per RTT while the window is below half of the threshold
 /// (tcp_pacing_ss_ratio, 200 %, ip-sysctl.rst).
@@ -48,38 +36,21 @@ pub struct SenderCounts {
     pub probes: u64,
     /// Window reductions after a loss, excluding timeouts.
     pub recoveries: u64,
+    /// Segments reported to have arrived twice, also if the network duplicated them
+    /// (tcpi_dsack_dups, include/uapi/linux/tcp.h).
+    pub spurious_retransmits: u64,
+    /// Segments that arrived after a later one (tcpi_reord_seen, include/uapi/linux/tcp.h).
+    pub reordering_seen: u64,
+    /// Segments that experienced congestion (CE, RFC 3168).
+    pub marked: u64,
+    /// Window reductions after marks, without a loss.
+    pub mark_reductions: u64,
     /// RTT samples.
     pub rtt_samples: u64,
     /// Sum of the RTT samples.
     pub rtt_sum: Duration,
     /// Longest RTT sample.
     pub rtt_max: Duration,
-}
-
-/// Segments that were sent together and are not known to be delivered or lost.
-#[derive(Debug, Clone, Copy)]
-struct Transmission {
-    segments: Segments,
-    at: Duration,
-    is_retransmission: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// No loss.
-    Open,
-    /// Fast recovery.
-    Recovery,
-    /// Recovery after a retransmission timeout.
-    Loss,
-}
-
-/// Proportional rate reduction (RFC 6937 §3).
-#[derive(Debug, Clone, Copy, Default)]
-struct RateReduction {
-    prior_window: u64,
-    delivered: u64,
-    sent: u64,
 }
 
 /// Effects of an acknowledgement.
@@ -89,7 +60,10 @@ struct AckEffects {
     lost: u64,
     /// Lost segments that were retransmissions.
     retransmissions_lost: u64,
+    /// Echo of the acknowledgement if the left edge advanced.
+    echo: Option<u64>,
     rtt: Option<Duration>,
+    has_mark: bool,
     has_advanced: bool,
 }
 
@@ -115,40 +89,15 @@ struct Sequence {
     right_edge: u64,
 }
 
-/// Transmissions in flight.
-#[derive(Debug, Clone, Default)]
-struct Flight {
-    /// Transmissions, in order.
-    transmissions: VecDeque<Transmission>,
-    /// Segments in flight.
-    pipe: u64,
-    /// Number of the next transmission.
-    next_number: u64,
-}
-
-/// Progress of loss recovery.
-#[derive(Debug, Clone, Copy)]
-struct Recovery {
-    state: State,
-    /// The recovery ends when this byte is acknowledged.
-    end: u64,
-    reduction: RateReduction,
-}
-
-/// Pacing of the payload.
-#[derive(Debug, Clone, Copy, Default)]
-struct Pacer {
-    /// Maximum rate in bytes per second; `None` if not paced.
-    max_rate: Option<f64>,
-    /// Time at which pacing allows the next super-packet.
-    next_send: Duration,
-}
-
 /// Retransmission and probe timers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Timers {
     timeout_at: Option<Duration>,
     probe_at: Option<Duration>,
+    /// Time at which late transmissions are lost.
+    reordering_at: Option<Duration>,
+    /// Number of the latest probe that was a retransmission.
+    probe_number: Option<u64>,
     /// The probe has been answered when this byte is acknowledged.
     probe_end: Option<u64>,
     backoff: u32,
@@ -159,6 +108,7 @@ struct Timers {
 pub(crate) struct Sender {
     seq: Sequence,
     flight: Flight,
+    rack: Rack,
     lost: Ranges,
     recovery: Recovery,
     congestion: CongestionControl,
@@ -176,8 +126,9 @@ impl Sender {
         let mut sender = Self {
             seq: Sequence { written: 0, next: 0, acked: 0, right_edge },
             flight: Flight::default(),
+            rack: Rack::default(),
             lost: Ranges::default(),
-            recovery: Recovery { state: State::Open, end: 0, reduction: RateReduction::default() },
+            recovery: Recovery::new(),
             congestion: CongestionControl::new(algorithm),
             usage: WindowUsage::default(),
             rtt: RttEstimator::default(),
@@ -235,13 +186,17 @@ impl Sender {
             self.record_window_usage(self.has_something_to_send());
             return None;
         }
-        let max_segments = room.min(self.super_packet_segments());
+        let min_rtt = self.rtt.min().unwrap_or_default();
+        let max_segments = room.min(pacer::super_packet_segments(self.pacing_rate(), min_rtt));
         let is_retransmission = !self.lost.is_empty();
         let (start, end) = match self.lost.take_first(max_segments * MSS) {
             Some(range) => range,
             None => self.new_data(max_segments)?,
         };
         let sent = self.transmit(now, (start, end), is_retransmission);
+        if is_retransmission {
+            self.recovery.on_retransmission(sent.number, sent.count());
+        }
         self.record_window_usage(self.flight.pipe >= self.congestion.window());
         Some(sent)
     }
@@ -254,38 +209,44 @@ impl Sender {
 
     /// Returns when [`Self::on_time`] must be called.
     pub(crate) fn timer(&self) -> Option<Duration> {
-        match (self.timers.probe_at, self.timers.timeout_at) {
-            (Some(probe), Some(timeout)) => Some(probe.min(timeout)),
-            (probe, timeout) => probe.or(timeout),
-        }
+        let timers = &self.timers;
+        let all = [timers.timeout_at, timers.probe_at, timers.reordering_at];
+        all.into_iter().flatten().min()
     }
 
     /// Processes an acknowledgement.
     pub(crate) fn on_ack(&mut self, now: Duration, ack: &Ack, receiver: &mut Receiver) {
         let mut effects = AckEffects::default();
-        while let Some((start, end)) = receiver.take_arrived(ack.high) {
-            self.on_arrival(now, start, end, &mut effects);
+        while let Some(arrival) = receiver.take_arrival(ack.arrivals) {
+            self.on_arrival(now, &arrival, &mut effects);
         }
+        self.detect_losses(now, &mut effects);
         self.seq.right_edge = self.seq.right_edge.max(ack.right_edge);
         effects.has_advanced = ack.next > self.seq.acked;
         if effects.has_advanced {
             self.seq.acked = ack.next;
+            effects.echo = Some(ack.echo);
             self.lost.trim_below(ack.next);
+            self.flight.forget_below(ack.next);
             self.timers.backoff = 0;
             self.timers.probe_end = self.timers.probe_end.filter(|&end| end > ack.next);
         }
         if self.seq.acked == self.seq.next {
             // The remaining transmissions were spurious.
-            self.flight.transmissions.clear();
-            self.flight.pipe = 0;
+            self.flight.clear();
         }
         if let Some(rtt) = effects.rtt {
             self.on_rtt(now, rtt);
         }
+        effects.has_mark = ack.has_echo_of_mark;
         self.update_state(now, &effects);
+        if self.recovery.state == State::Marked && self.recovery.end == self.seq.next {
+            receiver.confirm_mark_from(self.flight.next_number());
+        }
         if self.seq.acked == self.seq.next {
             self.timers.timeout_at = None;
             self.timers.probe_at = None;
+            self.timers.reordering_at = None;
         } else if effects.has_advanced || effects.delivered > 0 {
             self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
             self.arm_probe(now);
@@ -296,6 +257,11 @@ impl Sender {
     ///
     /// After a retransmission timeout, [`Self::poll`] returns the retransmissions.
     pub(crate) fn on_time(&mut self, now: Duration) -> Option<Segments> {
+        if self.timers.reordering_at.is_some_and(|at| at <= now) {
+            let mut effects = AckEffects::default();
+            self.detect_losses(now, &mut effects);
+            self.update_state(now, &effects);
+        }
         if self.timers.probe_at.is_some_and(|at| at <= now) {
             return self.send_probe(now);
         }
@@ -305,34 +271,66 @@ impl Sender {
         None
     }
 
-    /// Records the arrival of transmissions `start..end`; earlier ones in flight are lost.
-    fn on_arrival(&mut self, now: Duration, start: u64, end: u64, effects: &mut AckEffects) {
-        while let Some(front) = self.flight.transmissions.front_mut() {
-            let first = front.segments.number;
-            if first >= end {
-                return;
+    /// Records segments that arrived.
+    fn on_arrival(&mut self, now: Duration, arrival: &Arrival, effects: &mut AckEffects) {
+        let start = arrival.segments.number;
+        let end = start + arrival.segments.count();
+        let mut delivered = 0;
+        self.counts.marked += if arrival.is_marked { end - start } else { 0 };
+        while let Some(sent) = self.flight.take(start, end) {
+            delivered += sent.segments.count();
+            if !sent.is_retransmission {
+                effects.rtt = Some(now - sent.at);
             }
-            let has_arrived = first >= start;
-            let until = if has_arrived { end } else { start };
-            let mut sent = *front;
-            if first + front.segments.count() > until {
-                sent.segments = front.segments.split_off_first(until - first);
-            } else {
-                self.flight.transmissions.pop_front();
-            }
-            let count = sent.segments.count();
-            self.flight.pipe -= count;
-            if has_arrived {
-                effects.delivered += count;
-                if !sent.is_retransmission {
-                    effects.rtt = Some(now - sent.at);
-                }
-            } else {
-                effects.lost += count;
-                effects.retransmissions_lost += if sent.is_retransmission { count } else { 0 };
-                self.mark_lost(&sent.segments);
+            self.counts.reordering_seen += self.rack.on_arrival(now, &sent);
+        }
+        effects.delivered += delivered;
+        if delivered < end - start {
+            self.on_late_arrival(now, arrival, effects);
+        }
+        if arrival.duplicates > 0 {
+            self.on_duplicates(arrival);
+        }
+    }
+
+    /// Records the arrival of segments that were presumed lost.
+    fn on_late_arrival(&mut self, now: Duration, arrival: &Arrival, effects: &mut AckEffects) {
+        let start = arrival.segments.number;
+        let end = start + arrival.segments.count();
+        while let Some(sent) = self.flight.take_presumed_lost(start, end) {
+            self.counts.reordering_seen += self.rack.on_arrival(now, &sent);
+            let Segments { start, end, .. } = sent.segments;
+            self.lost.remove(start, end);
+            self.flight.forget_retransmissions(start, end);
+            if arrival.duplicates == 0 {
+                effects.delivered += sent.segments.count();
             }
         }
+    }
+
+    /// Records segments that arrived twice (tcp_dsack_seen, net/ipv4/tcp_input.c).
+    fn on_duplicates(&mut self, arrival: &Arrival) {
+        self.counts.spurious_retransmits += arrival.duplicates;
+        if self.counts.spurious_retransmits > self.counts.retransmits {
+            // The network duplicated segments.
+            return;
+        }
+        // A probe is sent by time, not by the order of arrivals.
+        if self.timers.probe_number != Some(arrival.segments.number) {
+            self.rack.on_duplicate(self.flight.next_number());
+        }
+        self.recovery.on_duplicates(arrival.segments.end, arrival.duplicates);
+    }
+
+    /// Marks transmissions as lost, and arms the timer for those that may only be late.
+    fn detect_losses(&mut self, now: Duration, effects: &mut AckEffects) {
+        while let Some(sent) = self.rack.take_lost(now, &mut self.flight, &self.rtt) {
+            let count = sent.segments.count();
+            effects.lost += count;
+            effects.retransmissions_lost += if sent.is_retransmission { count } else { 0 };
+            self.mark_lost(&sent.segments);
+        }
+        self.timers.reordering_at = self.rack.lost_at(&self.flight, &self.rtt);
     }
 
     fn mark_lost(&mut self, segments: &Segments) {
@@ -355,75 +353,123 @@ impl Sender {
     }
 
     fn update_state(&mut self, now: Duration, effects: &AckEffects) {
-        if self.recovery.state != State::Open && self.seq.acked >= self.recovery.end {
-            if self.recovery.state == State::Recovery {
-                self.congestion.set_window_to_threshold();
-            }
-            self.recovery.state = State::Open;
-        }
+        self.undo_if_spurious(effects);
+        self.end_recovery();
         let is_new_event = match self.recovery.state {
-            State::Open => effects.lost > 0 || !self.lost.is_empty(),
+            State::Open | State::Marked => effects.lost > 0 || !self.lost.is_empty(),
             State::Loss => effects.retransmissions_lost > 0,
             State::Recovery => false,
         };
+        // Out-of-order deliveries are no sign of a loss if the path reorders (tcp_may_raise_cwnd,
+        // net/ipv4/tcp_input.c).
+        let has_progress =
+            effects.has_advanced || (self.rack.has_seen_reordering() && effects.delivered > 0);
         if is_new_event {
             self.begin_recovery();
+        } else if effects.has_mark && self.recovery.state == State::Open {
+            self.begin_reduction();
+            self.counts.mark_reductions += 1;
+            self.recovery.state = State::Marked;
         }
-        if self.recovery.state == State::Recovery {
+        if matches!(self.recovery.state, State::Recovery | State::Marked) {
             self.reduce(effects);
-        } else if effects.has_advanced && !is_new_event && self.is_window_limited() {
+        } else if has_progress && !is_new_event && self.is_window_limited() {
             let min_rtt = self.rtt.min().unwrap_or_default();
             self.congestion.on_ack(&AckProgress { now, segments: effects.delivered, min_rtt });
         }
     }
 
-    fn begin_recovery(&mut self) {
-        self.counts.recoveries += 1;
+    /// Undoes the latest reduction if all of its retransmissions were needless.
+    fn undo_if_spurious(&mut self, effects: &AckEffects) {
+        let has_retransmissions =
+            self.flight.retransmissions > 0 && self.seq.acked < self.recovery.end;
+        if let Some(window) = self.recovery.spurious(effects.echo, has_retransmissions) {
+            self.congestion.undo(window);
+            self.recovery.undo = None;
+            self.recovery.state = State::Open;
+            // Those that still wait for their retransmission count as in flight again.
+            let lost = &mut self.lost;
+            self.flight.restore_presumed_lost(|start, end| {
+                let is_waiting = lost.contains(start, end);
+                if is_waiting {
+                    lost.remove(start, end);
+                }
+                is_waiting
+            });
+        }
+    }
+
+    fn end_recovery(&mut self) {
+        let (state, end) = (self.recovery.state, self.recovery.end);
+        // A reduction after a mark ends when the receiver has confirmed it (tcp_fastretrans_alert,
+        // net/ipv4/tcp_input.c).
+        let has_ended = self.seq.acked > end || (self.seq.acked == end && state != State::Marked);
+        if state == State::Open || !has_ended {
+            return;
+        }
+        if state != State::Loss {
+            self.congestion.set_window_to_threshold();
+        }
+        if state != State::Marked {
+            self.rack.on_recovered();
+        }
+        self.recovery.state = State::Open;
+    }
+
+    /// Begins to reduce the window, at most once per round trip.
+    fn begin_reduction(&mut self) {
         self.recovery.reduction =
             RateReduction { prior_window: self.congestion.window(), delivered: 0, sent: 0 };
+        self.recovery.undo = None;
         self.congestion.on_loss();
         self.recovery.end = self.seq.next;
+    }
+
+    fn begin_recovery(&mut self) {
+        self.counts.recoveries += 1;
+        // If no loss remains, a probe has repaired the one that it revealed (RFC 8985 §7.4).
+        let undo =
+            Undo::new(self.congestion.saved(), self.seq.acked).filter(|_| !self.lost.is_empty());
+        if self.recovery.state == State::Marked {
+            // The window is reduced already (tcp_enter_recovery, net/ipv4/tcp_recovery.c).
+            self.recovery.end = self.seq.next;
+        } else {
+            self.begin_reduction();
+            self.recovery.undo = undo;
+        }
         if self.seq.acked == self.seq.next {
-            // A probe has repaired the loss that it revealed (RFC 8985 §7.4).
             self.congestion.set_window_to_threshold();
         } else {
             self.recovery.state = State::Recovery;
         }
     }
 
-    /// Sets the window during a recovery (RFC 6937 §3.1, with the slow start reduction bound).
+    /// Sets the window during a recovery, which has its own rules.
     fn reduce(&mut self, effects: &AckEffects) {
-        let reduction = &mut self.recovery.reduction;
-        reduction.delivered += effects.delivered;
+        let pipe = self.flight.pipe;
+        let is_clean = effects.has_advanced && effects.lost == 0;
         let threshold = self.congestion.threshold() as u64;
-        let may_send = if self.flight.pipe > threshold {
-            let prior = reduction.prior_window.max(1);
-            (reduction.delivered * threshold).div_ceil(prior).saturating_sub(reduction.sent)
-        } else {
-            let limit = reduction.delivered.saturating_sub(reduction.sent).max(effects.delivered);
-            let is_clean = effects.has_advanced && effects.lost == 0;
-            (limit + u64::from(is_clean)).min(threshold - self.flight.pipe)
-        };
-        // The first retransmission leaves at once (tcp_cwnd_reduction, net/ipv4/tcp_input.c).
-        let may_send = may_send.max(u64::from(reduction.sent == 0));
-        self.congestion.set_window(self.flight.pipe + may_send);
+        let reduction = &mut self.recovery.reduction;
+        let may_send = reduction.may_send(pipe, threshold, effects.delivered, is_clean);
+        self.congestion.set_window(pipe + may_send);
     }
 
     fn on_timeout(&mut self, now: Duration) {
         self.counts.timeouts += 1;
-        let is_first = self.timers.backoff == 0 && self.recovery.state != State::Recovery;
+        let is_reduced = matches!(self.recovery.state, State::Recovery | State::Marked);
+        let is_first = self.timers.backoff == 0 && !is_reduced;
         if is_first {
+            self.recovery.undo = Undo::new(self.congestion.saved(), self.seq.acked);
             self.congestion.on_loss();
         }
         self.congestion.on_timeout();
         // Marks the oldest transmission as lost, and all that should have been acknowledged by now
         // (tcp_timeout_mark_lost, net/ipv4/tcp_input.c).
         let mut is_oldest = true;
-        while let Some(sent) = self.flight.transmissions.front().copied()
-            && (is_oldest || sent.at + self.rtt.latest() <= now)
+        let latest = self.rtt.latest();
+        while self.flight.oldest().is_some_and(|sent| is_oldest || sent.at + latest <= now)
+            && let Some(sent) = self.flight.presume_oldest_lost()
         {
-            self.flight.transmissions.pop_front();
-            self.flight.pipe -= sent.segments.count();
             self.mark_lost(&sent.segments);
             is_oldest = false;
         }
@@ -433,6 +479,7 @@ impl Sender {
         self.timers.backoff += 1;
         self.timers.probe_at = None;
         self.timers.probe_end = None;
+        self.timers.reordering_at = None;
         self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
     }
 
@@ -445,6 +492,7 @@ impl Sender {
         let last = self.seq.next - 1 - (self.seq.next - 1 - self.seq.acked) % MSS;
         let sent = self.transmit(now, new.unwrap_or((last, self.seq.next)), new.is_none());
         self.timers.probe_end = Some(self.seq.next);
+        self.timers.probe_number = new.is_none().then_some(sent.number);
         self.timers.probe_at = None;
         self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
         Some(sent)
@@ -454,8 +502,9 @@ impl Sender {
     ///
     /// The timer expires no later than the retransmission timeout (RFC 8985 §7.2).
     fn arm_probe(&mut self, now: Duration) {
-        let can_probe = self.recovery.state == State::Open
+        let can_probe = matches!(self.recovery.state, State::Open | State::Marked)
             && self.timers.probe_end.is_none()
+            && self.timers.reordering_at.is_none()
             && self.flight.pipe > 0;
         let at = now + self.rtt.probe_timeout(self.flight.pipe == 1);
         self.timers.probe_at =
@@ -476,15 +525,12 @@ impl Sender {
     }
 
     fn transmit(&mut self, now: Duration, range: (u64, u64), is_retransmission: bool) -> Segments {
-        let segments = Segments { number: self.flight.next_number, start: range.0, end: range.1 };
-        let count = segments.count();
         self.delay_next_send(now, range.1 - range.0);
-        self.flight.transmissions.push_back(Transmission { segments, at: now, is_retransmission });
-        self.flight.pipe += count;
-        self.flight.next_number += count;
+        let segments = self.flight.push(now, range, is_retransmission);
+        let count = segments.count();
         self.last_sent = now;
         self.counts.segments += count;
-        if self.recovery.state == State::Recovery {
+        if matches!(self.recovery.state, State::Recovery | State::Marked) {
             self.recovery.reduction.sent += count;
         }
         if is_retransmission {
@@ -510,26 +556,10 @@ impl Sender {
         Some(max_rate.min(window * MSS as f64 * ratio / smoothed.max(1e-9)).max(1.0))
     }
 
-    /// Delays the next super-packet (tcp_update_skb_after_send, net/ipv4/tcp_output.c).
     fn delay_next_send(&mut self, now: Duration, bytes: u64) {
-        let Some(rate) = self.pacing_rate() else { return };
-        if self.counts.segments < INITIAL_WINDOW {
-            return;
+        if let Some(rate) = self.pacing_rate() {
+            self.pacer.delay_next(now, bytes, rate, self.counts.segments);
         }
-        let send_time = Duration::from_secs_f64(bytes as f64 / rate);
-        // Lateness is compensated, up to half of a super-packet.
-        let credit = now.saturating_sub(self.pacer.next_send).min(send_time / 2);
-        self.pacer.next_send = self.pacer.next_send.max(now) + send_time - credit;
-    }
-
-    /// Returns the size of a super-packet in segments.
-    fn super_packet_segments(&self) -> u64 {
-        let Some(rate) = self.pacing_rate() else { return MAX_SUPER_PACKET_SEGMENTS };
-        let min_rtt_us = self.rtt.min().unwrap_or_default().as_micros();
-        let shift = u32::try_from(min_rtt_us >> SUPER_PACKET_RTT_SHIFT).unwrap_or(u32::MAX);
-        let extra = 65_536_u64.checked_shr(shift).unwrap_or(0);
-        let bytes = (rate / SUPER_PACKETS_PER_SEC) as u64 + extra;
-        (bytes / MSS).clamp(MIN_SUPER_PACKET_SEGMENTS, MAX_SUPER_PACKET_SEGMENTS)
     }
 
     fn restart_after_idle(&mut self, now: Duration) {
@@ -565,6 +595,7 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    use super::super::congestion::INITIAL_WINDOW;
     use super::*;
     use bankfull_control::Bytes;
 
@@ -614,7 +645,7 @@ mod tests {
             while burst.start < burst.end {
                 let segment = burst.split_off_first(1);
                 if !lost.contains(&segment.number)
-                    && let Some(ack) = receiver.on_segments(10 * MS, &segment)
+                    && let Some(ack) = receiver.on_segments(10 * MS, &segment, false)
                 {
                     sender.on_ack(20 * MS, &ack, &mut receiver);
                     retransmitted.extend(poll_all(&mut sender, 20 * MS));

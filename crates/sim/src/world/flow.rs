@@ -27,6 +27,8 @@ pub struct FlowConfig {
     pub pacing: Option<Rate>,
     /// Congestion control.
     pub algorithm: Algorithm,
+    /// The flow negotiates ECN: marks instead of losses report congestion (RFC 3168).
+    pub ecn: bool,
     /// Interval of [`FlowReport::samples`]; zero for none.
     pub sample_interval: Duration,
 }
@@ -42,6 +44,7 @@ impl FlowConfig {
             receive_window: Bytes(MAX_WINDOW),
             pacing: None,
             algorithm: Algorithm::default(),
+            ecn: false,
             sample_interval: DEFAULT_SAMPLE_INTERVAL,
         }
     }
@@ -97,6 +100,7 @@ pub(super) struct Flow {
     start: Duration,
     /// Bytes written; `None`: unlimited.
     written: Option<u64>,
+    is_ect: bool,
     /// Time of the latest delivery.
     delivered_at: Duration,
     sample_interval: Duration,
@@ -118,6 +122,7 @@ impl Flow {
             scheduled: [None; 3],
             start: config.start,
             written: config.bytes.map(|bytes| bytes.0),
+            is_ect: config.ecn,
             delivered_at: config.start,
             sample_interval: config.sample_interval,
             samples: Vec::new(),
@@ -147,9 +152,20 @@ impl Flow {
         self.written.is_some_and(|written| written > self.receiver.next())
     }
 
-    pub(super) fn on_segments(&mut self, now: Duration, segments: &Segments) -> Option<Ack> {
+    /// Returns whether links mark its segments instead of dropping them (ECT, RFC 3168 §5).
+    pub(super) fn is_ect(&self) -> bool {
+        self.is_ect
+    }
+
+    /// Processes segments that arrive together, all with or without a congestion mark (CE).
+    pub(super) fn on_segments(
+        &mut self,
+        now: Duration,
+        segments: &Segments,
+        is_marked: bool,
+    ) -> Option<Ack> {
         let before = self.receiver.next();
-        let ack = self.receiver.on_segments(now, segments);
+        let ack = self.receiver.on_segments(now, segments, is_marked);
         let delivered = self.receiver.next() - before;
         if delivered > 0 {
             self.delivered_at = now;
