@@ -3,7 +3,7 @@
 use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{ProbeFlags, StreamCount};
+use crate::flags::{ProbeFlags, StreamCount, TuneHow};
 use crate::log;
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::Recorder;
@@ -36,11 +36,16 @@ fn measure(flags: &ProbeFlags, reporter: &Reporter) -> Result<ProbeResult, Error
     log::start(&flags.show, &environment, log::Role::Client)?;
     let host = location(&flags.host)?;
     cp::refuse_unused(&flags.daemon, &flags.ssh, [&host].into_iter())?;
+    cp::refuse_over_quic(
+        &flags.daemon,
+        &[(flags.no_encryption, "--no-encryption"), (flags.tune != TuneHow::Auto, "--tune")],
+    )?;
     let Reached { daemon, ssh, warning } = cp::reached(&flags.daemon, &flags.ssh, &environment)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
     let probe = Probe::new(host)
         .duration(flags.time)
         .reverse(flags.reverse)
+        .tune(flags.tune.into())
         .encryption(!flags.no_encryption)
         .timeout(flags.timeout)
         .ssh(ssh)

@@ -1,7 +1,7 @@
 //! Flags of `bankfull probe`.
 
 use super::cp::{DaemonFlags, SshFlags};
-use super::values::{StreamCount, page, seconds, stream_count};
+use super::values::{StreamCount, TuneHow, page, seconds, stream_count};
 use super::{Example, ShowFlags, after_help};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -45,6 +45,10 @@ pub(crate) struct ProbeFlags {
     /// auto works as for a copy.
     #[arg(long, value_name = "N", value_parser = stream_count, default_value = "auto")]
     pub(crate) streams: StreamCount,
+
+    /// Tune window, pacing and stream count, as for a copy
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = TuneHow::Auto)]
+    pub(crate) tune: TuneHow,
 
     /// Send data without encryption
     ///

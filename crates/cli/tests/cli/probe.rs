@@ -37,6 +37,20 @@ fn probe_of_a_daemon_writes_nothing() {
 }
 
 #[test]
+fn untuned_probe_has_no_decisions() {
+    let root = Scratch::new();
+    let daemon = Daemon::start(root.path(), &[]);
+    let decisions = |flags: &[&str]| {
+        let mut probe = daemon.probe();
+        probe.args(["--time", "1", "-v"]).args(flags);
+        let events = run(probe.arg(daemon.url(""))).expect(0).events();
+        events.iter().filter(|event| event["event"] == "tuning").count()
+    };
+    assert!(decisions(&["--streams", "2"]) > 0);
+    assert_eq!(decisions(&["--streams", "2", "--tune", "off"]), 0);
+}
+
+#[test]
 fn occupied_udp_port_falls_back_to_tcp() {
     let root = Scratch::new();
     let mut daemon = Daemon::start(root.path(), &[]);
@@ -93,6 +107,9 @@ fn invalid_probe_is_refused_with_advice() {
     refused(1, &["--time", "0.5", "bankfull://localhost"], &["from 1 second to 1 hour"]);
     refused(1, &["-P", "22", "bankfull://localhost"], &["-P needs a host:path operand"]);
     refused(10, &["--accept-new", "bankfull://127.0.0.1:1"], &["bankfull serve"]);
+    let quic = ["--transport", "quic", "bankfull://localhost", "--tune", "off"];
+    refused(1, &quic, &["--tune", "QUIC"]);
+    refused(1, &["--transport", "quic", "bankfull://localhost", "--no-encryption"], &["QUIC"]);
     let plain = run(daemon.probe().args(["--no-encryption"]).arg(daemon.url(""))).expect(5);
     plain.says(&["does not allow data without encryption"]);
 }

@@ -8,7 +8,7 @@ use crate::base::event::{Event, EventSink, Route, Sample, Summary};
 use crate::base::event_log::{EventLog, Subject};
 use crate::base::location::Location;
 use crate::base::sync::lock;
-use crate::model::options::{DaemonOptions, SshOptions};
+use crate::model::options::{DaemonOptions, SshOptions, Tune};
 use crate::model::transfer_options::Purpose;
 use crate::stats::lost_sessions::LostSessions;
 use bankfull_control::{Bytes, Rate};
@@ -57,6 +57,13 @@ impl Probe {
     #[must_use]
     pub fn streams(mut self, streams: u32) -> Self {
         self.transfer = self.transfer.streams(streams);
+        self
+    }
+
+    /// Sets the tuning, as [`Transfer::tune`].
+    #[must_use]
+    pub fn tune(mut self, tune: Tune) -> Self {
+        self.transfer = self.transfer.tune(tune);
         self
     }
 

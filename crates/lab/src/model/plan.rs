@@ -32,6 +32,8 @@ pub struct Plan {
     pub unpinned: Option<usize>,
     /// Largest TCP buffers in bytes; `None`: the machine's.
     pub tcp_buffer_bytes: Option<u64>,
+    /// ECN of the hosts (tcp_ecn, ip-sysctl.rst); `None`: the machine's.
+    pub tcp_ecn: Option<u8>,
     /// Seed of loss and cross traffic.
     pub seed: u64,
     /// Recording interval.
@@ -53,6 +55,7 @@ impl Plan {
             congestion: None,
             unpinned: None,
             tcp_buffer_bytes: None,
+            tcp_ecn: None,
             seed: 1,
             interval: Duration::from_millis(10),
             background: path.background.clone(),

@@ -15,8 +15,9 @@ use crate::model::settings::Settings;
 use crate::model::units::ParseResult;
 use crate::tools::fields::Field;
 /// All tools.
-pub static TOOLS: [&Tool; 18] = [
+pub static TOOLS: [&Tool; 19] = [
     &external::programs::BANKFULL,
+    &external::programs::PROBE,
     &external::programs::GATHER,
     &external::programs::IPERF3,
     &external::programs::NUTTCP,

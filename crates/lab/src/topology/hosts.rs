@@ -61,6 +61,8 @@ pub struct HostsConfig {
     pub unpinned: Option<usize>,
     /// Largest TCP send and receive buffer in bytes; `None`: the machine's.
     pub tcp_buffer_bytes: Option<u64>,
+    /// ECN of the hosts (tcp_ecn, ip-sysctl.rst); `None`: the machine's.
+    pub tcp_ecn: Option<u8>,
 }
 
 /// Running hosts.
@@ -411,6 +413,7 @@ fn sysctls(setup: &HostsConfig) -> Vec<(&'static str, String)> {
         settings.push(("ipv4/tcp_rmem", format!("4096 131072 {max}")));
         settings.push(("ipv4/tcp_wmem", format!("4096 16384 {max}")));
     }
+    settings.extend(setup.tcp_ecn.map(|mode| ("ipv4/tcp_ecn", mode.to_string())));
     settings
 }
 

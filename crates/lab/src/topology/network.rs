@@ -56,6 +56,7 @@ impl Network {
             congestion: plan.congestion.clone(),
             unpinned: plan.unpinned,
             tcp_buffer_bytes: plan.tcp_buffer_bytes,
+            tcp_ecn: plan.tcp_ecn,
         };
         let (hosts, tuns) = Hosts::create(&setup)?;
         let links = plan.hosts.iter().cloned().enumerate();

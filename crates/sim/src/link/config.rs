@@ -67,6 +67,13 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
+    /// Returns the MTU at a time; `None`: any packet fits.
+    #[must_use]
+    pub fn mtu_at(&self, now: Duration) -> Option<u32> {
+        let changed = self.impairments.mtu_changes.iter().rev().find(|(at, _)| *at <= now);
+        changed.map(|&(_, mtu)| mtu)
+    }
+
     /// Returns the propagation delay at a time.
     #[must_use]
     pub fn delay_at(&self, now: Duration) -> Duration {

@@ -160,9 +160,7 @@ impl<T: Clone> Link<T> {
 
     /// Returns whether a packet passes the MTU and the policer.
     fn is_admitted(&mut self, now: Picos, bytes: u32) -> bool {
-        let mtu =
-            self.config.impairments.mtu_changes.iter().rev().find(|(at, _)| picos(*at) <= now);
-        if mtu.is_some_and(|&(_, mtu)| bytes > mtu) {
+        if self.config.mtu_at(duration(now)).is_some_and(|mtu| bytes > mtu) {
             self.counts.too_long += 1;
             return false;
         }

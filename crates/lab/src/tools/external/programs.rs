@@ -66,6 +66,41 @@ pub(crate) static BANKFULL: Tool = Tool {
     }),
 };
 
+pub(crate) static PROBE: Tool = Tool {
+    name: "probe",
+    about: "bankfull probe: filler for a time, tuned and encrypted as a copy",
+    needs: BANKFULL.needs,
+    version: BANKFULL.version,
+    supports: STREAM_FIELDS,
+    unsupported: |_, _| None,
+    kind: ToolKind::Program(Program {
+        prepare: no_preparation,
+        initiator: Initiator::Sender,
+        server_scope: ServerScope::Shared,
+        server: |job| {
+            let state = quoted_path(&job.dir.join("daemon"));
+            let (root, bankfull) = (quoted_path(&job.target()), program("bankfull"));
+            Some(format!(
+                "exec {bankfull} serve {root} --listen :{PORT} --state-dir {state} \
+                 --allow-no-encryption"
+            ))
+        },
+        client: |job| {
+            let streams = job.contender.streams.map(|n| format!(" --streams {n}"));
+            format!(
+                "exec {} probe --json -v --accept-new --state-dir {} --time {}{}{} {}",
+                program("bankfull"),
+                quoted_path(&job.dir.join(format!("client{}", job.sender))),
+                job.duration.as_secs_f64(),
+                streams.unwrap_or_default(),
+                quoted_flags(job),
+                quoted(&format!("bankfull://{}:{PORT}", job.receiver)),
+            )
+        },
+        metrics: MetricsSource::Output(parse_probe),
+    }),
+};
+
 pub(crate) static GATHER: Tool = Tool {
     name: "gather",
     about: "bankfull gather at the receiver, from a bankfull serve at each sender",
@@ -407,6 +442,13 @@ fn gridftp_client(job: &Job<'_>) -> String {
     with_hosts_file(job, &format!("GLOBUS_HOSTNAME={here} {line}"))
 }
 
+/// Parses the last line of `bankfull probe --json`.
+fn parse_probe(out: &str) -> Option<Metrics> {
+    let result: Value = serde_json::from_str(out.lines().next_back()?).ok()?;
+    let goodput_bps = Some(result["rate_bps"].as_f64()?);
+    Some(Metrics { goodput_bps, seconds: result["seconds"].as_f64(), ..Metrics::default() })
+}
+
 fn parse_iperf3(out: &str) -> Option<Metrics> {
     let output: Value = serde_json::from_str(out).ok()?;
     let end = &output["end"]["sum_received"];
@@ -454,6 +496,9 @@ mod tests {
         let found = parse_iperf3(out).unwrap();
         assert_eq!((found.goodput_bps, found.seconds), (Some(9.2e8), Some(8.01)));
         assert_eq!(parse_iperf3("{\"error\":\"unable to connect\"}"), None);
+        let out = "{\"event\":\"tuning\"}\n{\"event\":\"probe_result\",\"rate_bps\":95000000}\n";
+        assert_eq!(parse_probe(out).unwrap().goodput_bps, Some(95e6));
+        assert_eq!(parse_probe("{\"event\":\"error\"}\n"), None);
         let out = "megabytes=95.8 real_seconds=1.00 rate_Mbps=803.2 tx_cpu=5 rx_cpu=9\n";
         let found = parse_nuttcp(out).unwrap();
         assert_eq!((found.goodput_bps, found.seconds), (Some(803.2e6), Some(1.0)));

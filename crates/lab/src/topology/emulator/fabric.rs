@@ -100,6 +100,15 @@ impl Fabric {
         from: usize,
         packet: Packet,
     ) -> bool {
+        let to = self.addresses.iter().position(|a| *a == packet.flow.destination);
+        let mtu = to.and_then(|to| self.world.link_config(self.ports[to]).mtu_at(now));
+        if let Some(answer) = mtu.and_then(|mtu| packet.too_long_for(mtu)) {
+            self.inject(now, read_at, to.unwrap_or_default(), answer);
+        }
+        self.inject(now, read_at, from, packet)
+    }
+
+    fn inject(&mut self, now: Duration, read_at: Duration, from: usize, packet: Packet) -> bool {
         let destination = packet.flow.destination;
         let Some(to) = self.addresses.iter().position(|a| *a == destination) else { return false };
         let (uplink, port) = (self.uplinks[from], self.ports[to]);

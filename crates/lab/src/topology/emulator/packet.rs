@@ -22,6 +22,7 @@ pub(crate) const MAX_HEADER_BYTES: usize = OFFLOAD_HEADER_BYTES + 60 + 60;
 /// IP protocol numbers, checksum offsets, and the UDP header's size. (RFC 9293, RFC 768)
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
+const PROTOCOL_ICMP: u8 = 1;
 const TCP_CHECKSUM_AT: usize = 16;
 const UDP_CHECKSUM_AT: usize = 6;
 const UDP_HEADER_BYTES: usize = 8;
@@ -31,6 +32,15 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_ACK: u8 = 0x10;
 const TCP_CWR: u8 = 0x80;
+
+/// Flag of packets that must not be fragmented. (RFC 791)
+const IP_DONT_FRAGMENT: u16 = 0x4000;
+
+/// Type and code of the message, quoted bytes behind the IP header, time to live. (RFC 792, RFC
+/// 1191)
+const ICMP_FRAGMENTATION_NEEDED: [u8; 2] = [3, 4];
+const ICMP_QUOTED_BYTES: usize = 8;
+const ICMP_TTL: u8 = 64;
 
 /// TCP option of selective acknowledgement. (RFC 2018)
 const TCP_OPTION_SACK: u8 = 5;
@@ -176,6 +186,33 @@ impl Packet {
             ECN_MASK => Ecn::Marked,
             _ => Ecn::Capable,
         }
+    }
+
+    /// Answer of a router whose next link takes packets of `mtu` bytes at most. (RFC 1191)
+    ///
+    /// `None` if the packet fits, or may be fragmented, which the emulator does not.
+    pub(crate) fn too_long_for(&self, mtu: u32) -> Option<Self> {
+        let ip = &self.bytes[OFFLOAD_HEADER_BYTES..];
+        let may_fragment = be16(ip, 6)? & IP_DONT_FRAGMENT == 0;
+        if self.burst.bytes_of(0) <= mtu || may_fragment || self.flow.protocol == PROTOCOL_ICMP {
+            return None;
+        }
+        let quoted = &ip[..ip.len().min(self.ip_header_bytes + ICMP_QUOTED_BYTES)];
+        let mut bytes = vec![0; OFFLOAD_HEADER_BYTES + 28];
+        bytes.extend_from_slice(quoted);
+        let total = bytes.len() - OFFLOAD_HEADER_BYTES;
+        let (ip, icmp) = bytes[OFFLOAD_HEADER_BYTES..].split_at_mut(20);
+        ip[0] = 0x45;
+        put16(ip, 2, total as u16);
+        ip[8] = ICMP_TTL;
+        ip[9] = PROTOCOL_ICMP;
+        ip[12..16].copy_from_slice(&self.flow.destination.octets());
+        ip[16..20].copy_from_slice(&self.flow.source.octets());
+        update_checksum(ip);
+        icmp[..2].copy_from_slice(&ICMP_FRAGMENTATION_NEEDED);
+        put16(icmp, 6, u16::try_from(mtu).unwrap_or(u16::MAX));
+        put16(icmp, 2, !ones_sum(icmp, 0));
+        Self::parse(bytes)
     }
 
     /// True for a TCP acknowledgement that a later one makes superfluous.
@@ -423,6 +460,24 @@ mod tests {
                 assert_eq!(Packet::parse(whole).unwrap().burst.segments, count);
             }
         }
+    }
+
+    #[test]
+    fn too_long_packet_is_answered_with_the_mtu() {
+        let with = |flags: u8| {
+            let mut bytes = tcp(3500, 1448);
+            bytes[OFFLOAD_HEADER_BYTES + 6] = flags;
+            Packet::parse(bytes).unwrap()
+        };
+        assert!(with(0x40).too_long_for(1500).is_none(), "it fits");
+        assert!(with(0).too_long_for(1400).is_none(), "routers may fragment it");
+        let answer = with(0x40).too_long_for(1400).unwrap();
+        assert_eq!(answer.flow.destination, with(0x40).flow.source);
+        let ip = &answer.bytes[OFFLOAD_HEADER_BYTES..];
+        assert_eq!((ip.len(), be16(ip, 2), ip[9]), (56, Some(56), 1));
+        assert_eq!((ones_sum(&ip[..20], 0), ones_sum(&ip[20..], 0)), (0xffff, 0xffff));
+        assert_eq!((&ip[20..22], be16(&ip[20..], 6)), (&[3, 4][..], Some(1400)));
+        assert_eq!(ip[28..], with(0x40).bytes[OFFLOAD_HEADER_BYTES..][..28], "it names the flow");
     }
 
     #[test]
