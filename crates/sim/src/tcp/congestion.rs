@@ -6,6 +6,7 @@
 
 use super::bbr::{AckSample, Bbr};
 use super::delivery::Total;
+use super::ledbat::{self, Ledbat};
 pub use super::window::INITIAL_WINDOW;
 use super::window::{AckProgress, Window};
 use bankfull_control::congestion::cubic::{self, Cubic};
@@ -31,6 +32,8 @@ pub enum Algorithm {
     Cubic,
     /// BBR, version 1, as in Linux; it paces by itself.
     Bbr,
+    /// LEDBAT (RFC 6817), which yields to other flows.
+    Ledbat,
 }
 
 /// Congestion control state of a sender.
@@ -42,6 +45,7 @@ pub(crate) struct CongestionControl {
     cubic: Cubic,
     hystart: HyStart,
     bbr: Option<Box<Bbr>>,
+    ledbat: Option<Box<Ledbat>>,
 }
 
 impl CongestionControl {
@@ -53,6 +57,7 @@ impl CongestionControl {
             cubic: Cubic::default(),
             hystart: HyStart::default(),
             bbr: (algorithm == Algorithm::Bbr).then(|| Box::new(Bbr::new())),
+            ledbat: (algorithm == Algorithm::Ledbat).then(Box::default),
         }
     }
 
@@ -72,6 +77,13 @@ impl CongestionControl {
     pub(super) fn on_ack_sample(&mut self, ack: &AckSample) {
         if let Some(bbr) = &mut self.bbr {
             self.window = bbr.on_ack(ack) as f64;
+        }
+    }
+
+    /// Passes the one-way delay of a segment to LEDBAT.
+    pub(crate) fn on_delay(&mut self, now: Duration, delay: Duration) {
+        if let Some(ledbat) = &mut self.ledbat {
+            ledbat.on_delay(now, delay);
         }
     }
 
@@ -111,6 +123,12 @@ impl CongestionControl {
 
     /// Grows the window after an acknowledgement, if it was the limit.
     pub(crate) fn on_ack(&mut self, ack_progress: &AckProgress) {
+        if let Some(ledbat) = &mut self.ledbat {
+            let window = Window { size: self.window, threshold: self.threshold };
+            Window { size: self.window, threshold: self.threshold } =
+                ledbat.next_window(window, ack_progress);
+            return;
+        }
         if self.bbr.is_some() || !ack_progress.is_window_limited {
             return;
         }
@@ -141,6 +159,7 @@ impl CongestionControl {
         }
         let beta = match self.algorithm {
             Algorithm::NewReno => RENO_BETA,
+            Algorithm::Ledbat => ledbat::BETA,
             _ => {
                 self.cubic.on_loss(self.window);
                 cubic::BETA
@@ -292,7 +311,13 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn ack_progress(now: Duration, segments: u64) -> AckProgress {
-        AckProgress { now, segments, min_rtt: 20 * MS, is_window_limited: true }
+        AckProgress {
+            now,
+            segments,
+            min_rtt: 20 * MS,
+            in_flight: segments,
+            is_window_limited: true,
+        }
     }
 
     /// Runs rounds of 20 ms in which the whole window is delivered.

@@ -13,6 +13,7 @@ mod bbr;
 pub mod congestion;
 mod delivery;
 mod flight;
+mod ledbat;
 mod pacer;
 mod ranges;
 mod receiver;

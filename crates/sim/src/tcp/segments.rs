@@ -1,6 +1,7 @@
 //! Segments and acknowledgements as they travel.
 
 use crate::link::{Burst, SegmentRun};
+use std::time::Duration;
 
 /// Payload bytes of a full segment: an Ethernet MTU without IPv4 header (20), TCP header (20) and
 /// timestamps (12).
@@ -71,6 +72,8 @@ pub(crate) struct Ack {
     pub(crate) echo: u64,
     /// A segment experienced congestion, and the sender has not confirmed it (ECE, RFC 3168 §6.1).
     pub(crate) has_echo_of_mark: bool,
+    /// Arrival time of the latest segment, as for one-way delays (RFC 6817 §2.4.1).
+    pub(crate) arrived_at: Duration,
     /// Right edge of the receive window: first byte that must not be sent.
     pub(crate) right_edge: u64,
 }

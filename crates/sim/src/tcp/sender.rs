@@ -66,6 +66,8 @@ struct AckEffects {
     /// Echo of the acknowledgement if the left edge advanced.
     echo: Option<u64>,
     rtt: Option<Duration>,
+    /// Time of transmission of the latest arrival.
+    sent_at: Option<Duration>,
     /// Segments in flight before the acknowledgement.
     prior_in_flight: u64,
     has_mark: bool,
@@ -255,6 +257,9 @@ impl Sender {
         }
         if let Some(rtt) = effects.rtt {
             self.on_rtt(now, rtt);
+        }
+        if let Some(sent_at) = effects.sent_at {
+            self.congestion.on_delay(now, ack.arrived_at.saturating_sub(sent_at));
         }
         effects.has_mark = ack.has_echo_of_mark;
         self.update_state(now, &effects);

@@ -13,6 +13,8 @@ pub(crate) struct AckProgress {
     pub(crate) segments: u64,
     /// Min RTT.
     pub(crate) min_rtt: Duration,
+    /// Segments in flight.
+    pub(crate) in_flight: u64,
     /// The congestion window was the limit.
     pub(crate) is_window_limited: bool,
 }

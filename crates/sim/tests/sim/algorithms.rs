@@ -12,7 +12,8 @@ use bankfull_sim::{Loss, PathConfig};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr];
+const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr, Algorithm::Ledbat];
 
 /// Results of flows on one path.
 struct Seen {
@@ -163,4 +164,23 @@ fn bbr_overrides_cubic_in_shallow_buffer_only() {
     assert!(shallow[0] > 0.8 && shallow[1] < 0.1, "{shallow:?}");
     let deep = run(&deep(100.0), &both, SEC * 20, SEC * 100).shares;
     assert!(deep[0] > 0.1 && deep[1] > deep[0], "{deep:?}");
+}
+
+#[test]
+fn ledbat_fills_idle_path_with_100_ms_of_queue() {
+    for count in [1, 4] {
+        let seen = run(&deep(100.0), &vec![Algorithm::Ledbat; count], SEC * 30, SEC * 90);
+        assert!(seen.total() > 0.95, "{count}: {:?}", seen.shares);
+        assert!((MS * 50..MS * 130).contains(&seen.queue), "{count}: {:?}", seen.queue);
+        assert_eq!(seen.stats[0].sender.retransmits, 0, "{count}");
+    }
+}
+
+#[test]
+fn ledbat_yields_to_cubic() {
+    for order in [[Algorithm::Ledbat, Algorithm::Cubic], [Algorithm::Cubic, Algorithm::Ledbat]] {
+        let seen = run(&deep(100.0), &order, SEC * 20, SEC * 80);
+        let ledbat = seen.shares[usize::from(order[1] == Algorithm::Ledbat)];
+        assert!(ledbat < 0.05 && seen.total() > 0.95, "{order:?}: {:?}", seen.shares);
+    }
 }

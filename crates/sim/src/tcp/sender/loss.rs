@@ -20,6 +20,7 @@ impl Sender {
         self.counts.marked += if arrival.is_marked { end - start } else { 0 };
         while let Some(sent) = self.flight.take(start, end) {
             delivered += sent.segments.count();
+            effects.sent_at = Some(sent.at);
             self.delivery.on_arrival(sent.segments.number, sent.at, sent.stamp);
             if !sent.is_retransmission {
                 effects.rtt = Some(now - sent.at);
@@ -105,6 +106,7 @@ impl Sender {
             self.congestion.on_ack(&AckProgress {
                 now,
                 segments: effects.delivered,
+                in_flight: self.flight.pipe,
                 min_rtt: self.rtt.min().unwrap_or_default(),
                 is_window_limited: self.is_window_limited(),
             });
