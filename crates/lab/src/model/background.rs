@@ -46,6 +46,8 @@ fn parse_bulk(word: &str) -> ParseResult<Background> {
     let algorithm = match name {
         "cubic" => Algorithm::Cubic,
         "reno" => Algorithm::NewReno,
+        "bbr" => Algorithm::Bbr,
+        "ledbat" => Algorithm::Ledbat,
         _ => return Err(unknown(word)),
     };
     let flows = count.parse().ok().filter(|flows| (1..=MAX_FLOWS).contains(flows));
@@ -54,7 +56,9 @@ fn parse_bulk(word: &str) -> ParseResult<Background> {
 }
 
 fn unknown(word: &str) -> String {
-    format!("{word:?} is no cross traffic: write web:30mbit, video:8mbit, cubic*4, reno")
+    format!(
+        "{word:?} is no cross traffic: write web:30mbit, video:8mbit, cubic*4, reno, bbr, ledbat"
+    )
 }
 
 /// Results of cross traffic in a run.

@@ -347,7 +347,10 @@ mod tests {
         ("[[contender]]\ntool = 'udp'\ncongestion = 'bbr'", "not support congestion"),
         ("[run]\nduration = '1.5s'\n[[contender]]\ntool = 'iperf3'", "iperf3 takes whole seconds"),
         ("[data]\nfiles = 2\n[[contender]]\ntool = 'udt'", "udt moves one file"),
-        ("[[contender]]\ntool = 'model'\ncongestion = 'bbr'", "model supports cubic and reno only"),
+        (
+            "[[contender]]\ntool = 'model'\ncongestion = 'vegas'",
+            "model supports cubic, reno and bbr only",
+        ),
     ];
 
     #[test]

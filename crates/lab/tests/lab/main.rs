@@ -14,6 +14,7 @@ mod cleanup;
 mod conformance;
 mod copies;
 mod gathering;
+mod kinds;
 mod scenarios;
 mod tuned;
 

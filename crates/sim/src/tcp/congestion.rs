@@ -4,11 +4,13 @@
 //! exit by delay and by the length of the ACK train). The sender detects losses, and decides how
 //! many segments leave during a recovery.
 
+use super::bbr::{AckSample, Bbr};
+use super::delivery::Total;
+use super::ledbat::{self, Ledbat};
+pub use super::window::INITIAL_WINDOW;
+use super::window::{AckProgress, Window};
 use bankfull_control::congestion::cubic::{self, Cubic};
 use std::time::Duration;
-
-/// Initial window in segments (RFC 6928; TCP_INIT_CWND, include/net/tcp.h).
-pub const INITIAL_WINDOW: u64 = 10;
 
 /// Minimum slow start threshold in segments (RFC 5681 §3.1).
 const MIN_SSTHRESH: f64 = 2.0;
@@ -28,23 +30,10 @@ pub enum Algorithm {
     /// CUBIC (RFC 9438) with HyStart.
     #[default]
     Cubic,
-}
-
-/// Progress reported by an acknowledgement.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AckProgress {
-    pub(crate) now: Duration,
-    /// Segments newly known to be delivered.
-    pub(crate) segments: u64,
-    /// Min RTT.
-    pub(crate) min_rtt: Duration,
-}
-
-/// Window and slow start threshold in segments.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
-    pub(crate) size: f64,
-    pub(crate) threshold: f64,
+    /// BBR, version 1, as in Linux; it paces by itself.
+    Bbr,
+    /// LEDBAT (RFC 6817), which yields to other flows.
+    Ledbat,
 }
 
 /// Congestion control state of a sender.
@@ -55,6 +44,8 @@ pub(crate) struct CongestionControl {
     threshold: f64,
     cubic: Cubic,
     hystart: HyStart,
+    bbr: Option<Box<Bbr>>,
+    ledbat: Option<Box<Ledbat>>,
 }
 
 impl CongestionControl {
@@ -65,6 +56,41 @@ impl CongestionControl {
             threshold: f64::INFINITY,
             cubic: Cubic::default(),
             hystart: HyStart::default(),
+            bbr: (algorithm == Algorithm::Bbr).then(|| Box::new(Bbr::new())),
+            ledbat: (algorithm == Algorithm::Ledbat).then(Box::default),
+        }
+    }
+
+    /// Sets the RTT of the handshake when the first segment is sent.
+    pub(crate) fn start(&mut self, now: Duration, rtt: Duration) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.start(now, rtt);
+        }
+    }
+
+    /// Returns the state of BBR, which paces, and sets its window also during a recovery.
+    pub(super) fn bbr(&self) -> Option<&Bbr> {
+        self.bbr.as_deref()
+    }
+
+    /// Passes an acknowledgement to BBR.
+    pub(super) fn on_ack_sample(&mut self, ack: &AckSample) {
+        if let Some(bbr) = &mut self.bbr {
+            self.window = bbr.on_ack(ack) as f64;
+        }
+    }
+
+    /// Passes the one-way delay of a segment to LEDBAT.
+    pub(crate) fn on_delay(&mut self, now: Duration, delay: Duration) {
+        if let Some(ledbat) = &mut self.ledbat {
+            ledbat.on_delay(now, delay);
+        }
+    }
+
+    /// Records the first transmission after the flow lacked data.
+    pub(crate) fn on_restart(&mut self, now: Duration) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.on_restart(now);
         }
     }
 
@@ -95,8 +121,17 @@ impl CongestionControl {
         }
     }
 
-    /// Grows the window after an acknowledgement. The caller checks that the window was the limit.
+    /// Grows the window after an acknowledgement, if it was the limit.
     pub(crate) fn on_ack(&mut self, ack_progress: &AckProgress) {
+        if let Some(ledbat) = &mut self.ledbat {
+            let window = Window { size: self.window, threshold: self.threshold };
+            Window { size: self.window, threshold: self.threshold } =
+                ledbat.next_window(window, ack_progress);
+            return;
+        }
+        if self.bbr.is_some() || !ack_progress.is_window_limited {
+            return;
+        }
         let mut segments = ack_progress.segments as f64;
         if self.is_in_slow_start() {
             let step = segments.min((self.threshold - self.window).ceil());
@@ -106,7 +141,7 @@ impl CongestionControl {
         if segments > 0.0 {
             self.window = match self.algorithm {
                 Algorithm::NewReno => self.window + segments / self.window,
-                Algorithm::Cubic => self.cubic.next_window(
+                _ => self.cubic.next_window(
                     self.window,
                     segments,
                     ack_progress.now,
@@ -118,9 +153,14 @@ impl CongestionControl {
 
     /// Lowers the threshold after a loss; called once per round trip with losses.
     pub(crate) fn on_loss(&mut self) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.save_window(self.window as u64);
+            return;
+        }
         let beta = match self.algorithm {
             Algorithm::NewReno => RENO_BETA,
-            Algorithm::Cubic => {
+            Algorithm::Ledbat => ledbat::BETA,
+            _ => {
                 self.cubic.on_loss(self.window);
                 cubic::BETA
             }
@@ -134,18 +174,27 @@ impl CongestionControl {
     }
 
     /// Undoes a reduction (tcp_undo_cwnd_reduction, net/ipv4/tcp_input.c; tcp_reno_undo_cwnd).
-    pub(crate) fn undo(&mut self, before: Window) {
+    pub(super) fn undo(&mut self, before: Window, total: &Total) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.on_undo(total);
+            return;
+        }
         self.window = self.window.max(before.size);
         self.threshold = self.threshold.max(before.threshold);
     }
 
     /// Ends a recovery (RFC 6582 §3.2, step 3).
     pub(crate) fn set_window_to_threshold(&mut self) {
-        self.window = self.threshold.max(1.0);
+        if self.bbr.is_none() {
+            self.window = self.threshold.max(1.0);
+        }
     }
 
     /// Resets the state after a retransmission timeout (RFC 9438 §4.8; bictcp_state, tcp_cubic.c).
-    pub(crate) fn on_timeout(&mut self) {
+    pub(super) fn on_timeout(&mut self, total: &Total) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.on_timeout(total);
+        }
         self.cubic = Cubic::default();
         self.hystart = HyStart::default();
     }
@@ -153,6 +202,9 @@ impl CongestionControl {
     /// Reduces the window after an idle time: halved for each timeout (RFC 2861; tcp_cwnd_restart,
     /// net/ipv4/tcp_output.c).
     pub(crate) fn on_idle(&mut self, idle: Duration, timeout: Duration) {
+        if self.bbr.is_some() {
+            return;
+        }
         self.cubic.on_idle(idle);
         let halvings = (idle.as_secs_f64() / timeout.as_secs_f64()) as i32;
         if halvings > 0 {
@@ -259,7 +311,13 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn ack_progress(now: Duration, segments: u64) -> AckProgress {
-        AckProgress { now, segments, min_rtt: 20 * MS }
+        AckProgress {
+            now,
+            segments,
+            min_rtt: 20 * MS,
+            in_flight: segments,
+            is_window_limited: true,
+        }
     }
 
     /// Runs rounds of 20 ms in which the whole window is delivered.

@@ -4,6 +4,7 @@
 //! transmission that was presumed lost is remembered until its data is acknowledged: it may still
 //! arrive.
 
+use super::delivery::Stamp;
 use super::rtt::RttEstimator;
 use super::{MSS, Segments};
 use std::collections::VecDeque;
@@ -26,6 +27,7 @@ pub(super) struct Transmission {
     pub(super) segments: Segments,
     pub(super) at: Duration,
     pub(super) is_retransmission: bool,
+    pub(super) stamp: Stamp,
 }
 
 impl Transmission {
@@ -52,10 +54,16 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Adds a transmission of a byte range.
-    pub(super) fn push(&mut self, at: Duration, range: (u64, u64), is_again: bool) -> Segments {
+    pub(super) fn push(
+        &mut self,
+        at: Duration,
+        range: (u64, u64),
+        is_retransmission: bool,
+        stamp: Stamp,
+    ) -> Segments {
         let segments = Segments { number: self.next_number, start: range.0, end: range.1 };
         self.next_number += segments.count();
-        let sent = Transmission { segments, at, is_retransmission: is_again };
+        let sent = Transmission { segments, at, is_retransmission, stamp };
         self.add_to_pipe(&sent);
         self.transmissions.push_back(sent);
         segments
@@ -283,7 +291,7 @@ mod tests {
     fn flight(bursts: u64) -> Flight {
         let mut flight = Flight::default();
         for n in 0..bursts {
-            flight.push(MS * n as u32, (n * 10 * MSS, (n + 1) * 10 * MSS), false);
+            flight.push(MS * n as u32, (n * 10 * MSS, (n + 1) * 10 * MSS), false, Stamp::default());
         }
         flight
     }
@@ -334,7 +342,7 @@ mod tests {
         let mut flight = flight(3);
         flight.presume_oldest_lost();
         flight.presume_oldest_lost();
-        flight.push(MS * 9, (0, 10 * MSS), true);
+        flight.push(MS * 9, (0, 10 * MSS), true, Stamp::default());
         assert_eq!((flight.pipe, flight.retransmissions), (20, 10));
         flight.restore_presumed_lost(|start, _| start >= 10 * MSS);
         assert_eq!((flight.pipe, flight.oldest().unwrap().segments.number), (30, 10));

@@ -9,95 +9,27 @@
 //! Every transmitted segment has a transmission number. Segments and acknowledgements may arrive in
 //! any order, and more than once.
 
+mod bbr;
 pub mod congestion;
+mod delivery;
 mod flight;
+mod ledbat;
 mod pacer;
 mod ranges;
 mod receiver;
 mod recovery;
 pub mod rtt;
+mod segments;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use congestion::Algorithm;
 pub use pacer::MAX_SUPER_PACKET_SEGMENTS;
 pub use receiver::ACK_DELAY;
 pub(crate) use receiver::Receiver;
+pub(crate) use segments::{Ack, Segments};
+pub use segments::{HEADER_BYTES, MAX_WINDOW, MSS};
 pub(crate) use sender::Sender;
 pub use sender::SenderCounts;
-
-use crate::link::Burst;
-
-/// Payload bytes of a full segment: an Ethernet MTU without IPv4 header (20), TCP header (20) and
-/// timestamps (12).
-pub const MSS: u64 = 1448;
-
-/// Header bytes of each segment on the line: the 52 that [`MSS`] excludes.
-pub const HEADER_BYTES: u32 = 52;
-
-/// Maximum advertised window: 65 535 shifted by 14 (RFC 7323 §2.3).
-pub const MAX_WINDOW: u64 = 65_535 << 14;
-
-/// Consecutive segments sent together: a super-packet, or the part of one that arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Segments {
-    /// Number of the first transmission; the others follow.
-    pub(crate) number: u64,
-    /// First byte.
-    pub(crate) start: u64,
-    /// End of the range (exclusive). Only the last segment may be smaller than [`MSS`].
-    pub(crate) end: u64,
-}
-
-impl Segments {
-    /// Returns the number of segments.
-    pub(crate) fn count(&self) -> u64 {
-        (self.end - self.start).div_ceil(MSS)
-    }
-
-    /// Splits off and returns the first `count` segments.
-    pub(crate) fn split_off_first(&mut self, count: u64) -> Self {
-        let middle = self.end.min(self.start + count * MSS);
-        let first = Self { end: middle, ..*self };
-        self.start = middle;
-        self.number += count;
-        first
-    }
-
-    /// Returns the burst of these segments on the line.
-    pub(crate) fn burst(&self) -> Burst {
-        let count = self.count();
-        let last = self.end - self.start - count.saturating_sub(1) * MSS;
-        Burst {
-            segments: count as u32,
-            segment_bytes: MSS as u32 + HEADER_BYTES,
-            last_bytes: last as u32 + HEADER_BYTES,
-        }
-    }
-
-    /// Returns the segments of a run.
-    pub(crate) fn in_run(&self, first: u32, count: u32) -> Self {
-        let mut rest = *self;
-        rest.split_off_first(u64::from(first));
-        rest.split_off_first(u64::from(count))
-    }
-}
-
-/// Acknowledgement.
-///
-/// The sender queries the receiver for the transmissions that had arrived, as if there were space
-/// for any number of SACK and DSACK blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ack {
-    /// First byte that has not arrived.
-    pub(crate) next: u64,
-    /// Number of segments that have arrived, including duplicates.
-    pub(crate) arrivals: u64,
-    /// Number of the transmission that arrived at the left edge, as its echoed timestamp tells.
-    pub(crate) echo: u64,
-    /// A segment experienced congestion, and the sender has not confirmed it (ECE, RFC 3168 §6.1).
-    pub(crate) has_echo_of_mark: bool,
-    /// Right edge of the receive window: first byte that must not be sent.
-    pub(crate) right_edge: u64,
-}

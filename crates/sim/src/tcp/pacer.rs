@@ -1,7 +1,7 @@
 //! Pacing of the payload, and the size of super-packets.
 
 use super::MSS;
-use super::congestion::INITIAL_WINDOW;
+use super::window::INITIAL_WINDOW;
 use std::time::Duration;
 
 /// Segments of the largest super-packet: 64 KiB (GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h) of
@@ -9,11 +9,11 @@ use std::time::Duration;
 pub const MAX_SUPER_PACKET_SEGMENTS: u64 = 43;
 
 /// Segments of the smallest super-packet, if available (tcp_min_tso_segs, 2, ip-sysctl.rst).
-const MIN_SUPER_PACKET_SEGMENTS: u64 = 2;
+pub(super) const MIN_SUPER_PACKET_SEGMENTS: u64 = 2;
 
 /// Super-packets per second at the pacing rate: the rate shifted by 10 (sk_pacing_shift_init,
 /// net/core/sock.c).
-const SUPER_PACKETS_PER_SEC: f64 = 1024.0;
+pub(super) const SUPER_PACKETS_PER_SEC: f64 = 1024.0;
 
 /// Shift of the min RTT for larger super-packets on short paths: 64 KiB shifted by the min RTT in
 /// µs, shifted by 9 (tcp_tso_rtt_log, ip-sysctl.rst; tcp_tso_autosize, net/ipv4/tcp_output.c).
@@ -41,11 +41,11 @@ impl Pacer {
     }
 }
 
-/// Returns the size of a super-packet in segments at a pacing rate.
-pub(super) fn super_packet_segments(rate: Option<f64>, min_rtt: Duration) -> u64 {
+/// Returns the size of a super-packet in segments at a pacing rate, at least `min`.
+pub(super) fn super_packet_segments(rate: Option<f64>, min_rtt: Duration, min: u64) -> u64 {
     let Some(rate) = rate else { return MAX_SUPER_PACKET_SEGMENTS };
     let shift = u32::try_from(min_rtt.as_micros() >> SUPER_PACKET_RTT_SHIFT).unwrap_or(u32::MAX);
     let extra = 65_536_u64.checked_shr(shift).unwrap_or(0);
     let bytes = (rate / SUPER_PACKETS_PER_SEC) as u64 + extra;
-    (bytes / MSS).clamp(MIN_SUPER_PACKET_SEGMENTS, MAX_SUPER_PACKET_SEGMENTS)
+    (bytes / MSS).clamp(min, MAX_SUPER_PACKET_SEGMENTS)
 }

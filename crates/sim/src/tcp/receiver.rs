@@ -47,6 +47,7 @@ pub(crate) struct Receiver {
     echoes_mark: bool,
     /// First transmission that confirms the reduction after it (CWR, RFC 3168 §6.1.2).
     confirmed_from: u64,
+    arrived_at: Duration,
     unacknowledged: u64,
     ack_at: Option<Duration>,
 }
@@ -65,6 +66,7 @@ impl Receiver {
             echo: 0,
             echoes_mark: false,
             confirmed_from: u64::MAX,
+            arrived_at: Duration::ZERO,
             unacknowledged: 0,
             ack_at: None,
         };
@@ -107,6 +109,7 @@ impl Receiver {
         segments: &Segments,
         is_marked: bool,
     ) -> Option<Ack> {
+        self.arrived_at = now;
         let was_in_order = self.out_of_order.is_empty() && segments.start == self.next;
         if segments.start <= self.acknowledged {
             self.echo = self.echo.max(segments.number);
@@ -159,6 +162,7 @@ impl Receiver {
             arrivals: self.arrivals,
             echo: self.echo,
             has_echo_of_mark: self.echoes_mark,
+            arrived_at: self.arrived_at,
             right_edge: self.right_edge,
         }
     }

@@ -1,6 +1,6 @@
 //! Progress of loss recovery: its rate, and the evidence that it was unnecessary.
 
-use super::congestion::Window;
+use super::window::Window;
 
 /// State of loss recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,15 @@
 //! reordering was seen. A recovery follows RFC 6937, and is undone if it was spurious; a lost tail
 //! is probed for (RFC 8985 §7) before the retransmission timeout.
 
-use super::congestion::{AckProgress, Algorithm, CongestionControl, RttSample};
+mod loss;
+
+use super::bbr::{AckSample, Bbr};
+use super::congestion::{Algorithm, CongestionControl, RttSample};
+use super::delivery::Delivery;
 use super::flight::{Flight, Rack};
 use super::pacer::{self, Pacer};
 use super::ranges::Ranges;
-use super::receiver::Arrival;
-use super::recovery::{RateReduction, Recovery, State, Undo};
+use super::recovery::{Recovery, State};
 use super::rtt::{RTO_MIN, RttEstimator};
 use super::{Ack, MSS, Receiver, Segments};
 use bankfull_control::Rate;
@@ -63,6 +66,10 @@ struct AckEffects {
     /// Echo of the acknowledgement if the left edge advanced.
     echo: Option<u64>,
     rtt: Option<Duration>,
+    /// Time of transmission of the latest arrival.
+    sent_at: Option<Duration>,
+    /// Segments in flight before the acknowledgement.
+    prior_in_flight: u64,
     has_mark: bool,
     has_advanced: bool,
 }
@@ -109,6 +116,7 @@ pub(crate) struct Sender {
     seq: Sequence,
     flight: Flight,
     rack: Rack,
+    delivery: Delivery,
     lost: Ranges,
     recovery: Recovery,
     congestion: CongestionControl,
@@ -127,6 +135,7 @@ impl Sender {
             seq: Sequence { written: 0, next: 0, acked: 0, right_edge },
             flight: Flight::default(),
             rack: Rack::default(),
+            delivery: Delivery::default(),
             lost: Ranges::default(),
             recovery: Recovery::new(),
             congestion: CongestionControl::new(algorithm),
@@ -177,8 +186,11 @@ impl Sender {
 
     /// Returns the next super-packet, if one may be sent now.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Segments> {
-        if self.pacer.max_rate.is_some() && now < self.pacer.next_send {
+        if self.is_paced() && now < self.pacer.next_send {
             return None;
+        }
+        if self.counts.segments == 0 {
+            self.congestion.start(now, self.rtt.latest());
         }
         self.restart_after_idle(now);
         let room = self.congestion.window().saturating_sub(self.flight.pipe);
@@ -186,12 +198,19 @@ impl Sender {
             self.record_window_usage(self.has_something_to_send());
             return None;
         }
-        let min_rtt = self.rtt.min().unwrap_or_default();
-        let max_segments = room.min(pacer::super_packet_segments(self.pacing_rate(), min_rtt));
+        let max_segments = room.min(self.super_packet_segments());
         let is_retransmission = !self.lost.is_empty();
         let (start, end) = match self.lost.take_first(max_segments * MSS) {
             Some(range) => range,
-            None => self.new_data(max_segments)?,
+            None => match self.new_data(max_segments) {
+                Some(range) => range,
+                None => {
+                    if self.seq.next == self.seq.written {
+                        self.delivery.set_app_limited(self.flight.pipe);
+                    }
+                    return None;
+                }
+            },
         };
         let sent = self.transmit(now, (start, end), is_retransmission);
         if is_retransmission {
@@ -203,7 +222,7 @@ impl Sender {
 
     /// Returns when pacing allows the next super-packet, if only pacing delays it.
     pub(crate) fn paced_until(&self, now: Duration) -> Option<Duration> {
-        let waits = self.pacer.max_rate.is_some() && now < self.pacer.next_send;
+        let waits = self.is_paced() && now < self.pacer.next_send;
         (waits && self.has_something_to_send()).then_some(self.pacer.next_send)
     }
 
@@ -216,7 +235,8 @@ impl Sender {
 
     /// Processes an acknowledgement.
     pub(crate) fn on_ack(&mut self, now: Duration, ack: &Ack, receiver: &mut Receiver) {
-        let mut effects = AckEffects::default();
+        let prior_in_flight = self.flight.pipe;
+        let mut effects = AckEffects { prior_in_flight, ..AckEffects::default() };
         while let Some(arrival) = receiver.take_arrival(ack.arrivals) {
             self.on_arrival(now, &arrival, &mut effects);
         }
@@ -238,8 +258,14 @@ impl Sender {
         if let Some(rtt) = effects.rtt {
             self.on_rtt(now, rtt);
         }
+        if let Some(sent_at) = effects.sent_at {
+            self.congestion.on_delay(now, ack.arrived_at.saturating_sub(sent_at));
+        }
         effects.has_mark = ack.has_echo_of_mark;
         self.update_state(now, &effects);
+        if self.congestion.bbr().is_some() {
+            self.update_model(now, &effects);
+        }
         if self.recovery.state == State::Marked && self.recovery.end == self.seq.next {
             receiver.confirm_mark_from(self.flight.next_number());
         }
@@ -271,72 +297,6 @@ impl Sender {
         None
     }
 
-    /// Records segments that arrived.
-    fn on_arrival(&mut self, now: Duration, arrival: &Arrival, effects: &mut AckEffects) {
-        let start = arrival.segments.number;
-        let end = start + arrival.segments.count();
-        let mut delivered = 0;
-        self.counts.marked += if arrival.is_marked { end - start } else { 0 };
-        while let Some(sent) = self.flight.take(start, end) {
-            delivered += sent.segments.count();
-            if !sent.is_retransmission {
-                effects.rtt = Some(now - sent.at);
-            }
-            self.counts.reordering_seen += self.rack.on_arrival(now, &sent);
-        }
-        effects.delivered += delivered;
-        if delivered < end - start {
-            self.on_late_arrival(now, arrival, effects);
-        }
-        if arrival.duplicates > 0 {
-            self.on_duplicates(arrival);
-        }
-    }
-
-    /// Records the arrival of segments that were presumed lost.
-    fn on_late_arrival(&mut self, now: Duration, arrival: &Arrival, effects: &mut AckEffects) {
-        let start = arrival.segments.number;
-        let end = start + arrival.segments.count();
-        while let Some(sent) = self.flight.take_presumed_lost(start, end) {
-            self.counts.reordering_seen += self.rack.on_arrival(now, &sent);
-            let Segments { start, end, .. } = sent.segments;
-            self.lost.remove(start, end);
-            self.flight.forget_retransmissions(start, end);
-            if arrival.duplicates == 0 {
-                effects.delivered += sent.segments.count();
-            }
-        }
-    }
-
-    /// Records segments that arrived twice (tcp_dsack_seen, net/ipv4/tcp_input.c).
-    fn on_duplicates(&mut self, arrival: &Arrival) {
-        self.counts.spurious_retransmits += arrival.duplicates;
-        if self.counts.spurious_retransmits > self.counts.retransmits {
-            // The network duplicated segments.
-            return;
-        }
-        // A probe is sent by time, not by the order of arrivals.
-        if self.timers.probe_number != Some(arrival.segments.number) {
-            self.rack.on_duplicate(self.flight.next_number());
-        }
-        self.recovery.on_duplicates(arrival.segments.end, arrival.duplicates);
-    }
-
-    /// Marks transmissions as lost, and arms the timer for those that may only be late.
-    fn detect_losses(&mut self, now: Duration, effects: &mut AckEffects) {
-        while let Some(sent) = self.rack.take_lost(now, &mut self.flight, &self.rtt) {
-            let count = sent.segments.count();
-            effects.lost += count;
-            effects.retransmissions_lost += if sent.is_retransmission { count } else { 0 };
-            self.mark_lost(&sent.segments);
-        }
-        self.timers.reordering_at = self.rack.lost_at(&self.flight, &self.rtt);
-    }
-
-    fn mark_lost(&mut self, segments: &Segments) {
-        self.lost.insert(segments.start.max(self.seq.acked), segments.end);
-    }
-
     fn on_rtt(&mut self, now: Duration, rtt: Duration) {
         self.rtt.sample(rtt);
         self.counts.rtt_samples += 1;
@@ -352,135 +312,26 @@ impl Sender {
         });
     }
 
-    fn update_state(&mut self, now: Duration, effects: &AckEffects) {
-        self.undo_if_spurious(effects);
-        self.end_recovery();
-        let is_new_event = match self.recovery.state {
-            State::Open | State::Marked => effects.lost > 0 || !self.lost.is_empty(),
-            State::Loss => effects.retransmissions_lost > 0,
-            State::Recovery => false,
-        };
-        // Out-of-order deliveries are no sign of a loss if the path reorders (tcp_may_raise_cwnd,
-        // net/ipv4/tcp_input.c).
-        let has_progress =
-            effects.has_advanced || (self.rack.has_seen_reordering() && effects.delivered > 0);
-        if is_new_event {
-            self.begin_recovery();
-        } else if effects.has_mark && self.recovery.state == State::Open {
-            self.begin_reduction();
-            self.counts.mark_reductions += 1;
-            self.recovery.state = State::Marked;
+    /// Passes an acknowledgement to an algorithm that models the path.
+    fn update_model(&mut self, now: Duration, effects: &AckEffects) {
+        let min_rtt = self.rtt.min().unwrap_or_default();
+        let rate = self.delivery.sample(now, effects.delivered, min_rtt);
+        self.congestion.on_ack_sample(&AckSample {
+            now,
+            rate,
+            rtt: effects.rtt,
+            delivered: effects.delivered,
+            lost: effects.lost,
+            prior_in_flight: effects.prior_in_flight,
+            in_flight: self.flight.pipe,
+            window: self.congestion.window(),
+            state: self.recovery.state,
+            total: self.delivery.total,
+            next_send: self.pacer.next_send,
+        });
+        if self.congestion.bbr().is_some_and(Bbr::is_probing_rtt) {
+            self.delivery.set_app_limited(self.flight.pipe);
         }
-        if matches!(self.recovery.state, State::Recovery | State::Marked) {
-            self.reduce(effects);
-        } else if has_progress && !is_new_event && self.is_window_limited() {
-            let min_rtt = self.rtt.min().unwrap_or_default();
-            self.congestion.on_ack(&AckProgress { now, segments: effects.delivered, min_rtt });
-        }
-    }
-
-    /// Undoes the latest reduction if all of its retransmissions were needless.
-    fn undo_if_spurious(&mut self, effects: &AckEffects) {
-        let has_retransmissions =
-            self.flight.retransmissions > 0 && self.seq.acked < self.recovery.end;
-        if let Some(window) = self.recovery.spurious(effects.echo, has_retransmissions) {
-            self.congestion.undo(window);
-            self.recovery.undo = None;
-            self.recovery.state = State::Open;
-            // Those that still wait for their retransmission count as in flight again.
-            let lost = &mut self.lost;
-            self.flight.restore_presumed_lost(|start, end| {
-                let is_waiting = lost.contains(start, end);
-                if is_waiting {
-                    lost.remove(start, end);
-                }
-                is_waiting
-            });
-        }
-    }
-
-    fn end_recovery(&mut self) {
-        let (state, end) = (self.recovery.state, self.recovery.end);
-        // A reduction after a mark ends when the receiver has confirmed it (tcp_fastretrans_alert,
-        // net/ipv4/tcp_input.c).
-        let has_ended = self.seq.acked > end || (self.seq.acked == end && state != State::Marked);
-        if state == State::Open || !has_ended {
-            return;
-        }
-        if state != State::Loss {
-            self.congestion.set_window_to_threshold();
-        }
-        if state != State::Marked {
-            self.rack.on_recovered();
-        }
-        self.recovery.state = State::Open;
-    }
-
-    /// Begins to reduce the window, at most once per round trip.
-    fn begin_reduction(&mut self) {
-        self.recovery.reduction =
-            RateReduction { prior_window: self.congestion.window(), delivered: 0, sent: 0 };
-        self.recovery.undo = None;
-        self.congestion.on_loss();
-        self.recovery.end = self.seq.next;
-    }
-
-    fn begin_recovery(&mut self) {
-        self.counts.recoveries += 1;
-        // If no loss remains, a probe has repaired the one that it revealed (RFC 8985 §7.4).
-        let undo =
-            Undo::new(self.congestion.saved(), self.seq.acked).filter(|_| !self.lost.is_empty());
-        if self.recovery.state == State::Marked {
-            // The window is reduced already (tcp_enter_recovery, net/ipv4/tcp_recovery.c).
-            self.recovery.end = self.seq.next;
-        } else {
-            self.begin_reduction();
-            self.recovery.undo = undo;
-        }
-        if self.seq.acked == self.seq.next {
-            self.congestion.set_window_to_threshold();
-        } else {
-            self.recovery.state = State::Recovery;
-        }
-    }
-
-    /// Sets the window during a recovery, which has its own rules.
-    fn reduce(&mut self, effects: &AckEffects) {
-        let pipe = self.flight.pipe;
-        let is_clean = effects.has_advanced && effects.lost == 0;
-        let threshold = self.congestion.threshold() as u64;
-        let reduction = &mut self.recovery.reduction;
-        let may_send = reduction.may_send(pipe, threshold, effects.delivered, is_clean);
-        self.congestion.set_window(pipe + may_send);
-    }
-
-    fn on_timeout(&mut self, now: Duration) {
-        self.counts.timeouts += 1;
-        let is_reduced = matches!(self.recovery.state, State::Recovery | State::Marked);
-        let is_first = self.timers.backoff == 0 && !is_reduced;
-        if is_first {
-            self.recovery.undo = Undo::new(self.congestion.saved(), self.seq.acked);
-            self.congestion.on_loss();
-        }
-        self.congestion.on_timeout();
-        // Marks the oldest transmission as lost, and all that should have been acknowledged by now
-        // (tcp_timeout_mark_lost, net/ipv4/tcp_input.c).
-        let mut is_oldest = true;
-        let latest = self.rtt.latest();
-        while self.flight.oldest().is_some_and(|sent| is_oldest || sent.at + latest <= now)
-            && let Some(sent) = self.flight.presume_oldest_lost()
-        {
-            self.mark_lost(&sent.segments);
-            is_oldest = false;
-        }
-        self.congestion.set_window(self.flight.pipe + 1);
-        self.recovery.state = State::Loss;
-        self.recovery.end = self.seq.next;
-        self.timers.backoff += 1;
-        self.timers.probe_at = None;
-        self.timers.probe_end = None;
-        self.timers.reordering_at = None;
-        self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
     }
 
     /// Sends one segment beyond the window to elicit an acknowledgement (RFC 8985 §7.3). The
@@ -525,8 +376,13 @@ impl Sender {
     }
 
     fn transmit(&mut self, now: Duration, range: (u64, u64), is_retransmission: bool) -> Segments {
+        let is_first_in_flight = self.seq.acked == self.seq.next;
+        if is_first_in_flight && self.delivery.is_app_limited() {
+            self.congestion.on_restart(now);
+        }
+        let stamp = self.delivery.stamp(now, is_first_in_flight);
         self.delay_next_send(now, range.1 - range.0);
-        let segments = self.flight.push(now, range, is_retransmission);
+        let segments = self.flight.push(now, range, is_retransmission, stamp);
         let count = segments.count();
         self.last_sent = now;
         self.counts.segments += count;
@@ -548,12 +404,28 @@ impl Sender {
 
     /// Returns the pacing rate in bytes per second; `None` if not paced.
     fn pacing_rate(&self) -> Option<f64> {
+        if let Some(bbr) = self.congestion.bbr() {
+            let rate = bbr.pacing_rate().max(1.0);
+            return Some(self.pacer.max_rate.map_or(rate, |max_rate| max_rate.min(rate)));
+        }
         let max_rate = self.pacer.max_rate?;
         let smoothed = self.rtt.smoothed()?.as_secs_f64();
         let window = self.congestion.window().max(self.flight.pipe) as f64;
         let is_slow_start = window < self.congestion.threshold() / 2.0;
         let ratio = if is_slow_start { PACING_SLOW_START_RATIO } else { PACING_AVOIDANCE_RATIO };
         Some(max_rate.min(window * MSS as f64 * ratio / smoothed.max(1e-9)).max(1.0))
+    }
+
+    fn is_paced(&self) -> bool {
+        self.pacer.max_rate.is_some() || self.congestion.bbr().is_some()
+    }
+
+    /// Returns the size of a super-packet in segments.
+    fn super_packet_segments(&self) -> u64 {
+        let bbr = self.congestion.bbr();
+        let min = bbr.map_or(pacer::MIN_SUPER_PACKET_SEGMENTS, Bbr::min_super_packet);
+        let min_rtt = self.rtt.min().unwrap_or_default();
+        pacer::super_packet_segments(self.pacing_rate(), min_rtt, min)
     }
 
     fn delay_next_send(&mut self, now: Duration, bytes: u64) {
@@ -595,7 +467,7 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
-    use super::super::congestion::INITIAL_WINDOW;
+    use super::super::window::INITIAL_WINDOW;
     use super::*;
     use bankfull_control::Bytes;
 

@@ -110,7 +110,7 @@ fn reordered_segments_are_not_taken_for_lost() {
 
 #[test]
 fn losses_are_repaired_beside_reordering() {
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         let [clean, late] = [0.0, 0.1].map(|fraction| {
             let path = Path { loss: 0.001, late: (fraction, MS * 5), ..Path::default() };
             run(algorithm, &path, 5 * TIME)
@@ -118,6 +118,19 @@ fn losses_are_repaired_beside_reordering() {
         assert!(late.0 > 0.8 * clean.0, "{algorithm:?}: {late:?} {clean:?}");
         assert_eq!(late.1.timeouts, 0, "{algorithm:?}: {late:?}");
     }
+}
+
+#[test]
+fn bbr_fills_path_with_all_disorder() {
+    let path = Path {
+        loss: 0.01,
+        duplication: 0.02,
+        late: (0.1, MS * 8),
+        late_acks: (0.1, MS * 8),
+        ..Path::default()
+    };
+    let (rate, counts) = run(Algorithm::Bbr, &path, TIME);
+    assert!(rate > 88.0, "{rate} {counts:?}");
 }
 
 #[test]

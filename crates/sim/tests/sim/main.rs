@@ -1,5 +1,6 @@
 //! Tests of the TCP model on links: known results, incast, controllers, and termination.
 
+mod algorithms;
 mod alone;
 mod ictcp;
 mod incast;

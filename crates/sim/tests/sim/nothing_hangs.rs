@@ -45,7 +45,12 @@ fn random_flow(rng: &mut Rng, route: &Route) -> FlowConfig {
     config.bytes = Some(Bytes(rng.u64(0..400_000)));
     config.receive_window = Bytes(rng.u64(0..100) * MSS + rng.u64(0..MSS));
     config.pacing = (rng.bool()).then(|| mbit(10_f64.powf(rng.f64() * 4.0 - 1.0)));
-    config.algorithm = if rng.bool() { Algorithm::Cubic } else { Algorithm::NewReno };
+    config.algorithm = match rng.u8(0..4) {
+        0 => Algorithm::NewReno,
+        1 => Algorithm::Cubic,
+        2 => Algorithm::Bbr,
+        _ => Algorithm::Ledbat,
+    };
     config
 }
 

@@ -19,7 +19,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) static MODEL: Tool = Tool {
     name: "model",
-    about: "the flows of `tcp` in the simulator: cubic and reno only",
+    about: "the flows of `tcp` in the simulator: cubic, reno and bbr only",
     needs: &[],
     version: &[],
     supports: &[Field::Streams, Field::Congestion, Field::Window],
@@ -31,6 +31,7 @@ fn algorithm(congestion: Option<&str>) -> Option<Algorithm> {
     match congestion? {
         "cubic" => Some(Algorithm::Cubic),
         "reno" => Some(Algorithm::NewReno),
+        "bbr" => Some(Algorithm::Bbr),
         _ => None,
     }
 }
@@ -38,7 +39,7 @@ fn algorithm(congestion: Option<&str>) -> Option<Algorithm> {
 pub(crate) fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
     let cross = settings.cross_flows().map(|kind| kind.congestion);
     if cross.chain([settings.congestion(contender)]).any(|name| algorithm(name).is_none()) {
-        return Some("supports cubic and reno only".to_owned());
+        return Some("supports cubic, reno and bbr only".to_owned());
     }
     let is_plain = settings.senders.count == 1
         && settings.senders.rate.is_none()
@@ -53,7 +54,7 @@ fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Metrics> {
     // Time counts from the first data, as for live flows, which are already connected.
     let begin = if job.cross.is_empty() { Duration::ZERO } else { CROSS_LEAD };
     let mut add = |kind: &FlowSpec<'_>, start: Duration| -> Result<Vec<_>> {
-        let unknown = || LabError::Usage("the model supports cubic and reno only".to_owned());
+        let unknown = || LabError::Usage("the model supports cubic, reno and bbr only".to_owned());
         let mut flow = FlowConfig::new(&route);
         flow.algorithm = algorithm(kind.congestion).ok_or_else(unknown)?;
         flow.receive_window = kind.window.unwrap_or(flow.receive_window);

@@ -52,7 +52,9 @@ fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
             |link: &LinkConfig| link.loss != Loss::None || link.cross != CrossTraffic::None;
         is_lossy(&path.forward) || is_lossy(&path.reverse)
     });
+    let knows = |name: Option<&str>| name.is_none_or(|name| matches!(name, "cubic" | "reno"));
     model::unsupported(settings, contender)
+        .or_else(|| (!knows(own)).then(|| "supports cubic and reno only".into()))
         .or_else(|| {
             is_mixed.then(|| "supports one [[cross-tcp]], with the same congestion control".into())
         })

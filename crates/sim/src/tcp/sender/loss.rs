@@ -1,0 +1,223 @@
+//! Detection of losses and marks, and recovery.
+
+use super::{AckEffects, Segments, Sender};
+use crate::tcp::receiver::Arrival;
+use crate::tcp::recovery::{RateReduction, State, Undo};
+use crate::tcp::window::AckProgress;
+use std::time::Duration;
+
+impl Sender {
+    /// Records segments that arrived.
+    pub(super) fn on_arrival(
+        &mut self,
+        now: Duration,
+        arrival: &Arrival,
+        effects: &mut AckEffects,
+    ) {
+        let start = arrival.segments.number;
+        let end = start + arrival.segments.count();
+        let mut delivered = 0;
+        self.counts.marked += if arrival.is_marked { end - start } else { 0 };
+        while let Some(sent) = self.flight.take(start, end) {
+            delivered += sent.segments.count();
+            effects.sent_at = Some(sent.at);
+            self.delivery.on_arrival(sent.segments.number, sent.at, sent.stamp);
+            if !sent.is_retransmission {
+                effects.rtt = Some(now - sent.at);
+            }
+            self.counts.reordering_seen += self.rack.on_arrival(now, &sent);
+        }
+        effects.delivered += delivered;
+        if delivered < end - start {
+            self.on_late_arrival(now, arrival, effects);
+        }
+        if arrival.duplicates > 0 {
+            self.on_duplicates(arrival);
+        }
+    }
+
+    /// Records the arrival of segments that were presumed lost.
+    fn on_late_arrival(&mut self, now: Duration, arrival: &Arrival, effects: &mut AckEffects) {
+        let start = arrival.segments.number;
+        let end = start + arrival.segments.count();
+        while let Some(sent) = self.flight.take_presumed_lost(start, end) {
+            self.counts.reordering_seen += self.rack.on_arrival(now, &sent);
+            let Segments { start, end, .. } = sent.segments;
+            self.lost.remove(start, end);
+            self.flight.forget_retransmissions(start, end);
+            if arrival.duplicates == 0 {
+                effects.delivered += sent.segments.count();
+            }
+        }
+    }
+
+    /// Records segments that arrived twice (tcp_dsack_seen, net/ipv4/tcp_input.c).
+    fn on_duplicates(&mut self, arrival: &Arrival) {
+        self.counts.spurious_retransmits += arrival.duplicates;
+        if self.counts.spurious_retransmits > self.counts.retransmits {
+            // The network duplicated segments.
+            return;
+        }
+        // A probe is sent by time, not by the order of arrivals.
+        if self.timers.probe_number != Some(arrival.segments.number) {
+            self.rack.on_duplicate(self.flight.next_number());
+        }
+        self.recovery.on_duplicates(arrival.segments.end, arrival.duplicates);
+    }
+
+    /// Marks transmissions as lost, and arms the timer for those that may only be late.
+    pub(super) fn detect_losses(&mut self, now: Duration, effects: &mut AckEffects) {
+        while let Some(sent) = self.rack.take_lost(now, &mut self.flight, &self.rtt) {
+            let count = sent.segments.count();
+            effects.lost += count;
+            self.delivery.total.lost += count;
+            effects.retransmissions_lost += if sent.is_retransmission { count } else { 0 };
+            self.mark_lost(&sent.segments);
+        }
+        self.timers.reordering_at = self.rack.lost_at(&self.flight, &self.rtt);
+    }
+
+    fn mark_lost(&mut self, segments: &Segments) {
+        self.lost.insert(segments.start.max(self.seq.acked), segments.end);
+    }
+
+    pub(super) fn update_state(&mut self, now: Duration, effects: &AckEffects) {
+        self.undo_if_spurious(effects);
+        self.end_recovery();
+        let is_new_event = match self.recovery.state {
+            State::Open | State::Marked => effects.lost > 0 || !self.lost.is_empty(),
+            State::Loss => effects.retransmissions_lost > 0,
+            State::Recovery => false,
+        };
+        // Out-of-order deliveries are no sign of a loss if the path reorders (tcp_may_raise_cwnd,
+        // net/ipv4/tcp_input.c).
+        let has_progress =
+            effects.has_advanced || (self.rack.has_seen_reordering() && effects.delivered > 0);
+        if is_new_event {
+            self.begin_recovery();
+        } else if effects.has_mark && self.recovery.state == State::Open {
+            self.begin_reduction();
+            self.counts.mark_reductions += 1;
+            self.recovery.state = State::Marked;
+        }
+        if matches!(self.recovery.state, State::Recovery | State::Marked) {
+            self.reduce(effects);
+        } else if has_progress && !is_new_event {
+            self.congestion.on_ack(&AckProgress {
+                now,
+                segments: effects.delivered,
+                in_flight: self.flight.pipe,
+                min_rtt: self.rtt.min().unwrap_or_default(),
+                is_window_limited: self.is_window_limited(),
+            });
+        }
+    }
+
+    /// Undoes the latest reduction if all of its retransmissions were needless.
+    fn undo_if_spurious(&mut self, effects: &AckEffects) {
+        let has_retransmissions =
+            self.flight.retransmissions > 0 && self.seq.acked < self.recovery.end;
+        if let Some(window) = self.recovery.spurious(effects.echo, has_retransmissions) {
+            self.congestion.undo(window, &self.delivery.total);
+            self.recovery.undo = None;
+            self.recovery.state = State::Open;
+            // Those that still wait for their retransmission count as in flight again.
+            let lost = &mut self.lost;
+            self.flight.restore_presumed_lost(|start, end| {
+                let is_waiting = lost.contains(start, end);
+                if is_waiting {
+                    lost.remove(start, end);
+                }
+                is_waiting
+            });
+        }
+    }
+
+    fn end_recovery(&mut self) {
+        let (state, end) = (self.recovery.state, self.recovery.end);
+        // A reduction after a mark ends when the receiver has confirmed it (tcp_fastretrans_alert,
+        // net/ipv4/tcp_input.c).
+        let has_ended = self.seq.acked > end || (self.seq.acked == end && state != State::Marked);
+        if state == State::Open || !has_ended {
+            return;
+        }
+        if state != State::Loss {
+            self.congestion.set_window_to_threshold();
+        }
+        if state != State::Marked {
+            self.rack.on_recovered();
+        }
+        self.recovery.state = State::Open;
+    }
+
+    /// Begins to reduce the window, at most once per round trip.
+    fn begin_reduction(&mut self) {
+        self.recovery.reduction =
+            RateReduction { prior_window: self.congestion.window(), delivered: 0, sent: 0 };
+        self.recovery.undo = None;
+        self.congestion.on_loss();
+        self.recovery.end = self.seq.next;
+    }
+
+    fn begin_recovery(&mut self) {
+        self.counts.recoveries += 1;
+        // If no loss remains, a probe has repaired the one that it revealed (RFC 8985 §7.4).
+        let undo =
+            Undo::new(self.congestion.saved(), self.seq.acked).filter(|_| !self.lost.is_empty());
+        if self.recovery.state == State::Marked {
+            // The window is reduced already (tcp_enter_recovery, net/ipv4/tcp_recovery.c).
+            self.recovery.end = self.seq.next;
+        } else {
+            self.begin_reduction();
+            self.recovery.undo = undo;
+        }
+        if self.seq.acked == self.seq.next {
+            self.congestion.set_window_to_threshold();
+        } else {
+            self.recovery.state = State::Recovery;
+        }
+    }
+
+    /// Sets the window during a recovery, which has its own rules.
+    fn reduce(&mut self, effects: &AckEffects) {
+        if self.congestion.bbr().is_some() {
+            return;
+        }
+        let pipe = self.flight.pipe;
+        let is_clean = effects.has_advanced && effects.lost == 0;
+        let threshold = self.congestion.threshold() as u64;
+        let reduction = &mut self.recovery.reduction;
+        let may_send = reduction.may_send(pipe, threshold, effects.delivered, is_clean);
+        self.congestion.set_window(pipe + may_send);
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Duration) {
+        self.counts.timeouts += 1;
+        let is_reduced = matches!(self.recovery.state, State::Recovery | State::Marked);
+        let is_first = self.timers.backoff == 0 && !is_reduced;
+        if is_first {
+            self.recovery.undo = Undo::new(self.congestion.saved(), self.seq.acked);
+            self.congestion.on_loss();
+        }
+        self.congestion.on_timeout(&self.delivery.total);
+        // Marks the oldest transmission as lost, and all that should have been acknowledged by now
+        // (tcp_timeout_mark_lost, net/ipv4/tcp_input.c).
+        let mut is_oldest = true;
+        let latest = self.rtt.latest();
+        while self.flight.oldest().is_some_and(|sent| is_oldest || sent.at + latest <= now)
+            && let Some(sent) = self.flight.presume_oldest_lost()
+        {
+            self.delivery.total.lost += sent.segments.count();
+            self.mark_lost(&sent.segments);
+            is_oldest = false;
+        }
+        self.congestion.set_window(self.flight.pipe + 1);
+        self.recovery.state = State::Loss;
+        self.recovery.end = self.seq.next;
+        self.timers.backoff += 1;
+        self.timers.probe_at = None;
+        self.timers.probe_end = None;
+        self.timers.reordering_at = None;
+        self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
+    }
+}
