@@ -241,6 +241,10 @@ impl Sender {
             self.on_arrival(now, &arrival, &mut effects);
         }
         self.detect_losses(now, &mut effects);
+        if ack.next < self.seq.acked && effects.delivered == 0 {
+            // A later acknowledgement has arrived (old_ack, tcp_ack, net/ipv4/tcp_input.c).
+            return;
+        }
         self.seq.right_edge = self.seq.right_edge.max(ack.right_edge);
         effects.has_advanced = ack.next > self.seq.acked;
         if effects.has_advanced {

@@ -174,6 +174,16 @@ fn marks_keep_queue_short_without_loss() {
 }
 
 #[test]
+fn marks_in_late_acks_cause_no_reduction() {
+    let mark_above = Some(MS * 10);
+    let clean = run(Algorithm::Cubic, &Path { mark_above, ..Path::default() }, TIME);
+    let path = Path { mark_above, late_acks: (0.3, MS * 35), ..Path::default() };
+    let late = run(Algorithm::Cubic, &path, TIME);
+    assert!(late.1.mark_reductions <= clean.1.mark_reductions + 1, "{late:?} {clean:?}");
+    assert!(late.0 > 0.9 * clean.0, "{late:?} {clean:?}");
+}
+
+#[test]
 fn run_has_its_part_of_the_bytes() {
     let all = Segments { number: 7, start: 1000, end: 1000 + 3 * MSS + 5 };
     assert_eq!(all.count(), 4);

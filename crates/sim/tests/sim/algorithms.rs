@@ -109,9 +109,54 @@ fn algorithms_on_six_paths_match_snapshot() {
     assert!(DOCUMENT.contains("snapshots/algorithms.txt"));
 }
 
+/// Returns the rows of the document: each case, and the result of the model.
+fn rows() -> Vec<(String, String)> {
+    use Algorithm::{Bbr, Cubic, Ledbat};
+    let percent = |seen: &Seen| {
+        let shares = seen.shares.iter().map(|share| format!("{:.0} %", 100.0 * share));
+        shares.collect::<Vec<_>>().join(", ")
+    };
+    let losing = |percent: u32| {
+        let mut path = losing_one_percent();
+        path.forward.loss = Loss::Random { probability: f64::from(percent) / 100.0 };
+        run(&path, &[Bbr], SEC, SEC * 20)
+    };
+    let losses = [1, 5, 10].map(|percent| format!("{:.0}", 100.0 * losing(percent).total()));
+    let in_flight = [1, 4, 10].map(|count| {
+        let seen = run(&deep(100.0), &vec![Bbr; count], SEC * 60, SEC * 100);
+        format!("{:.1}", 1.0 + seen.queue.as_secs_f64() / 0.04)
+    });
+    let idle = [1, 4].map(|count| {
+        let seen = run(&deep(100.0), &vec![Ledbat; count], SEC * 30, SEC * 90);
+        format!("{} ms", seen.queue.as_millis())
+    });
+    let shallow = run(&preset("continental"), &[Bbr, Cubic], SEC * 20, SEC * 60);
+    let beside = |algorithm| run(&deep(100.0), &[algorithm, Cubic], SEC * 20, SEC * 100);
+    [
+        ("BBR, random loss of 1, 5, 10 %: goodput", format!("{} %", losses.join(", "))),
+        ("1, 4, 10 BBR flows: BDP in flight", in_flight.join(", ")),
+        ("BBR and CUBIC on `continental`: goodput", percent(&shallow)),
+        ("BBR and CUBIC: goodput", percent(&beside(Bbr))),
+        ("1, 4 LEDBAT flows: queue", idle.join(", ")),
+        ("LEDBAT and CUBIC: goodput", percent(&beside(Ledbat))),
+    ]
+    .map(|(case, found)| (case.to_owned(), found))
+    .to_vec()
+}
+
+#[test]
+fn document_lists_results_of_algorithms() {
+    for (case, found) in rows() {
+        let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| {case} |")));
+        let is_listed = row.is_some_and(|row| row.ends_with(&format!("| {found} |")));
+        assert!(is_listed, "{case}: {found}, not {row:?}");
+    }
+}
+
 #[test]
 fn bbr_fills_paths_with_random_loss() {
-    // Cardwell et al. 2016, figure 8: BBR keeps the rate up to a loss of 15 %.
+    // Cardwell et al. 2016, figure 8: close to the link rate times the delivered fraction, up to a
+    // loss of 15 %.
     for percent in [1, 5, 10] {
         let mut path = losing_one_percent();
         path.forward.loss = Loss::Random { probability: f64::from(percent) / 100.0 };
