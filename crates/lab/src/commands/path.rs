@@ -46,10 +46,6 @@ pub struct Flags {
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     tcp_buffer: Bytes,
 
-    /// ECN of both hosts: the sysctl tcp_ecn, 1 to use it, 3 for AccECN [default: the machine's]
-    #[arg(long, value_name = "NUMBER")]
-    tcp_ecn: Option<u8>,
-
     /// Seed of loss and cross traffic
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -71,7 +67,7 @@ impl Flags {
         let mut plan = Plan::path(path);
         plan.congestion = (self.congestion != ANY).then(|| self.congestion.clone());
         plan.tcp_buffer_bytes = (self.tcp_buffer.0 > 0).then_some(self.tcp_buffer.0);
-        plan.tcp_ecn = self.tcp_ecn;
+        plan.tcp_ecn = self.path.tcp_ecn;
         plan.seed = self.seed;
         plan
     }

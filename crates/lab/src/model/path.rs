@@ -23,6 +23,11 @@ pub(crate) const MAX_RTT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct PathSettings {
+    /// Name in results, in place of the values of a sweep.
+    #[arg(skip)]
+    #[serde(deserialize_with = "field::some")]
+    pub name: Option<String>,
+
     /// Named path instead of rate, RTT and buffer; other flags override it: lan, continental,
     /// transatlantic, lossy, antipodes, research, incast
     #[arg(long, value_name = "NAME")]
@@ -80,6 +85,10 @@ pub struct PathSettings {
     #[arg(long, value_name = "WORD")]
     #[serde(deserialize_with = "field::words")]
     pub beside: Vec<BackgroundWord>,
+
+    /// ECN of the hosts: the sysctl tcp_ecn, 1 to use it, 3 for AccECN [default: the machine's]
+    #[arg(long, value_name = "NUMBER")]
+    pub tcp_ecn: Option<u8>,
 
     /// Cut the path for a time, after a time: 5s@10s
     #[arg(long, value_name = "TIME@TIME", value_parser = parse_cut)]

@@ -120,7 +120,7 @@ impl Settings {
         }
         plan.congestion = self.congestion(contender).map(str::to_owned);
         plan.tcp_buffer_bytes = (self.run.tcp_buffer.0 > 0).then_some(self.run.tcp_buffer.0);
-        plan.tcp_ecn = self.run.tcp_ecn;
+        plan.tcp_ecn = self.path.tcp_ecn;
         plan.seed = seed;
         plan.interval = self.run.interval;
         Ok(plan)
@@ -233,8 +233,8 @@ pub struct RunSettings {
     /// Largest TCP buffers of the hosts; zero keeps the machine's.
     #[serde(deserialize_with = "field::of")]
     pub tcp_buffer: Bytes,
-    /// ECN of the hosts: the sysctl tcp_ecn (ip-sysctl.rst); the machine's by default.
-    pub tcp_ecn: Option<u8>,
+    /// Sending time in RTTs, if that is longer.
+    pub rtts: u32,
     /// Recording interval of the link.
     #[serde(deserialize_with = "field::time")]
     pub interval: Duration,
@@ -262,7 +262,7 @@ impl Default for RunSettings {
             seed: 1,
             congestion: "cubic".to_owned(),
             tcp_buffer: Bytes::mib(64),
-            tcp_ecn: None,
+            rtts: 0,
             interval: Duration::from_millis(10),
             duration: Duration::from_secs(8),
             timeout: Duration::from_secs(60),

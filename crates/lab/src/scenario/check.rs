@@ -24,6 +24,11 @@ pub(crate) fn check(settings: &mut Settings) -> ParseResult<()> {
     if rtt > MAX_RTT {
         return Err(too_long(rtt).to_string());
     }
+    let long = rtt.saturating_mul(settings.run.rtts);
+    if long > settings.run.duration {
+        // Whole seconds, which all tools take.
+        settings.run.duration = Duration::from_secs(long.as_secs_f64().ceil() as u64);
+    }
     if settings.senders.rate.is_some() && path.first_hop.is_some() {
         let text = "senders.rate and path.first-hop both describe the access link: leave out one";
         return Err(text.to_owned());

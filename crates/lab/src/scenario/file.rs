@@ -136,7 +136,7 @@ fn condition(table: &Table, axes: &[Axis], number: usize) -> ParseResult<Conditi
             0,
             text_of(&value).ok_or_else(|| {
                 format!(
-                    "the sweep of {}: lists cannot be swept, only texts, numbers and tables",
+                    "the sweep of {}: only texts, numbers, lists and tables can be swept",
                     axis.key
                 )
             })?,
@@ -157,10 +157,17 @@ fn text_of(value: &Value) -> Option<String> {
         Value::Boolean(is) => Some(is.to_string()),
         // Settings that change together.
         Value::Table(table) => {
+            if let Some(Value::String(name)) = table.get("name") {
+                return Some(name.clone());
+            }
             let words: Option<Vec<String>> = table.values().map(text_of).collect();
             Some(words?.join(" "))
         }
-        _ => None,
+        Value::Array(words) => {
+            let words: Option<Vec<String>> = words.iter().map(text_of).collect();
+            Some(words?.join(" "))
+        }
+        Value::Datetime(_) => None,
     }
 }
 
@@ -308,7 +315,8 @@ mod tests {
         ("[sweep]\nkey = 'run.seed'", "write [[sweep]]"),
         ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
         ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
-        ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "lists cannot be swept, only"),
+        ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "invalid type: sequence"),
+        ("[[sweep]]\nkey = 'path.rtt'\nvalues = [2026-11-27]", "only texts, numbers, lists"),
         ("[senders]\ndelay = []", "at least one time"),
         ("[senders]\ndelay = 20", "or a list of times"),
         ("[senders]\ndelay = '6s'", "an RTT of 6.02 s is too long"),
@@ -352,6 +360,22 @@ mod tests {
             "model supports cubic, reno and bbr only",
         ),
     ];
+
+    #[test]
+    fn path_in_a_sweep_has_its_name_and_its_words() {
+        let text = "extends = 'base.toml'\n[run]\nduration = '2s'\nrtts = 100\n[[sweep]]\nkey = 'path'\nvalues = [\n\
+                    { name = 'slow', rtt = '40ms', link = ['codel', 'ecn'], tcp-ecn = 1 },\n\
+                    { rtt = '2ms', link = ['jitter:1ms'] }]";
+        let found = read_texts(&[("mine.toml", text), BASE]).unwrap();
+        let [slow, other] = &found.conditions[..] else { panic!("{found:?}") };
+        assert_eq!(
+            (&slow.values[..], &other.values[..]),
+            (&["slow".to_owned()][..], &["jitter:1ms 2ms".to_owned()][..])
+        );
+        let seconds = |at: &Condition| at.settings.run.duration.as_secs();
+        assert_eq!((seconds(slow), seconds(other)), (4, 2));
+        assert!(slow.settings.path_config().unwrap().forward.ecn);
+    }
 
     #[test]
     fn invalid_scenario_is_refused_with_file_and_cause() {
