@@ -9,9 +9,12 @@ use std::time::Duration;
 const MS: Duration = Duration::from_millis(1);
 
 /// Path of 100 Mbit/s and 40 ms, with a queue of 40 ms.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Path {
+    /// Bytes to send; zero: unlimited.
+    bytes: u64,
     loss: f64,
+    ack_loss: f64,
     duplication: f64,
     /// Fraction of the segments that are late, and their additional delay.
     late: (f64, Duration),
@@ -38,11 +41,12 @@ fn run(algorithm: Algorithm, path: &Path, time: Duration) -> (f64, SenderCounts)
     let mut rng = Rng::with_seed(7);
     let mut receiver = Receiver::new(Bytes(1 << 26));
     let mut sender = Sender::new(algorithm, receiver.right_edge(), 2 * HALF_RTT);
-    sender.write(u64::MAX);
+    sender.write(if path.bytes == 0 { u64::MAX } else { path.bytes });
     let mut events: BTreeMap<(Duration, u64), Event> = BTreeMap::new();
     let (mut now, mut idle_at, mut sequence) = (Duration::ZERO, Duration::ZERO, 0);
-    while now < time {
-        while let Some(mut burst) = sender.poll(now).or_else(|| sender.on_time(now)) {
+    while now < time && (path.bytes == 0 || sender.acked() < path.bytes) {
+        let mut probe = sender.on_time(now);
+        while let Some(mut burst) = probe.take().or_else(|| sender.poll(now)) {
             while burst.start < burst.end {
                 let segment = burst.split_off_first(1);
                 if idle_at > now + QUEUE {
@@ -79,12 +83,16 @@ fn run(algorithm: Algorithm, path: &Path, time: Duration) -> (f64, SenderCounts)
             }
         }
         for ack in acks {
+            if rng.f64() < path.ack_loss {
+                continue;
+            }
             let is_late = rng.f64() < path.late_acks.0;
             let late = if is_late { path.late_acks.1 } else { Duration::ZERO };
             sequence += 1;
             events.insert((now + HALF_RTT + late, sequence), Event::Ack(ack));
         }
     }
+    let time = time.min(now);
     (receiver.next() as f64 * 8e-6 / time.as_secs_f64(), sender.counts())
 }
 
@@ -99,12 +107,12 @@ fn path_without_disorder_shows_none() {
 
 #[test]
 fn reordered_segments_are_not_taken_for_lost() {
-    for (fraction, late_ms, retransmits) in [(0.01, 3, 50), (0.2, 9, 500), (0.05, 30, 1500)] {
+    for (fraction, late_ms) in [(0.01, 3), (0.2, 9), (0.05, 30)] {
         let path = Path { late: (fraction, MS * late_ms), ..Path::default() };
         let (rate, counts) = run(Algorithm::Cubic, &path, TIME);
         assert!(rate > 92.0, "{late_ms} ms: {rate} {counts:?}");
         assert!(counts.reordering_seen > 1000, "{late_ms} ms: {counts:?}");
-        assert!(counts.retransmits < retransmits, "{late_ms} ms: {counts:?}");
+        assert!(counts.spurious_retransmits < 30, "{late_ms} ms: {counts:?}");
     }
 }
 
@@ -153,8 +161,8 @@ fn reordered_acks_cost_nothing() {
 fn spurious_timeout_is_undone() {
     let path = Path { stall: Some((MS * 5000, MS * 5400)), ..Path::default() };
     let (rate, counts) = run(Algorithm::Cubic, &path, TIME);
-    // The stall itself costs 2 %.
-    assert!(rate > 90.0 && counts.retransmits < 20, "{rate} {counts:?}");
+    // The stall itself costs 2 %, and the burst after it overflows the queue once.
+    assert!(rate > 87.0 && counts.retransmits < 20, "{rate} {counts:?}");
     assert!(counts.timeouts > 0, "{counts:?}");
 }
 
@@ -181,6 +189,31 @@ fn marks_in_late_acks_cause_no_reduction() {
     let late = run(Algorithm::Cubic, &path, TIME);
     assert!(late.1.mark_reductions <= clean.1.mark_reductions + 1, "{late:?} {clean:?}");
     assert!(late.0 > 0.9 * clean.0, "{late:?} {clean:?}");
+}
+
+#[test]
+fn random_disorder_delivers_all_data() {
+    let all = [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr, Algorithm::Ledbat];
+    for seed in 0..300 {
+        let mut rng = Rng::with_seed(seed);
+        let mut late = || (rng.f64() * 0.5, Duration::from_micros(rng.u64(0..150_000)));
+        let (late_data, late_acks) = (late(), late());
+        let stall = MS * rng.u32(0..1000);
+        let path = Path {
+            bytes: rng.u64(1..2_000_000),
+            loss: rng.f64() * rng.f64() * 0.15,
+            ack_loss: rng.f64() * rng.f64() * 0.2,
+            duplication: rng.f64() * rng.f64() * 0.2,
+            late: late_data,
+            late_acks,
+            mark_above: rng.bool().then(|| MS * rng.u32(1..40)),
+            stall: rng.bool().then(|| (stall, stall + MS * rng.u32(0..3000))),
+        };
+        let algorithm = all[seed as usize % all.len()];
+        let (rate, counts) = run(algorithm, &path, 10 * TIME);
+        let seconds = path.bytes as f64 * 8e-6 / rate;
+        assert!(seconds < 190.0, "{seed} {algorithm:?}: {seconds} s, {counts:?}");
+    }
 }
 
 #[test]
