@@ -2,6 +2,7 @@
 
 use bankfull_control::{Bytes, Rate};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Duration from which a round includes a retransmission time-out: TCP_RTO_MIN of Linux
@@ -35,6 +36,9 @@ pub struct Metrics {
     /// Duration of each incast round in seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
+    /// Decisions of bankfull's tuner by its state.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub decisions: BTreeMap<String, u32>,
     /// Metrics of a datagram service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceMetrics>,

@@ -146,11 +146,24 @@ pub struct NetworkMetrics {
     pub rate_after_5s_bps: Option<f64>,
     /// The same rate from 10 s after the first data.
     pub rate_after_10s_bps: Option<f64>,
+    /// Metrics of the time for which tools send; `None` without data.
+    pub sending: Option<SendingMetrics>,
     /// Results of simulated cross traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<BackgroundMetrics>,
     /// 99th percentile of the emulator's lateness in reading or delivering packets, in seconds.
     pub lateness_p99_seconds: f64,
+}
+
+/// Metrics of [`crate::model::settings::RunSettings::duration`] from the first data on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct SendingMetrics {
+    /// Rate of the senders' data flows, as payload of full segments in bit/s.
+    pub arrival_bps: f64,
+    /// Rate of all other traffic on the link, headers included, in bit/s.
+    pub beside_bps: f64,
+    /// Median queueing delay in the second half, in seconds.
+    pub standing_queue_seconds: f64,
 }
 
 /// Time series of a run; times are seconds since its start.

@@ -1,11 +1,14 @@
 //! Analysis of recordings: network metrics, fairness, rates and time series.
 
-use crate::model::results::{FlowSeries, HostCounters, NetworkMetrics, Series, round_seconds};
+use crate::model::results::{
+    FlowSeries, HostCounters, NetworkMetrics, SendingMetrics, Series, round_seconds,
+};
 use crate::topology::emulator::{FlowKey, Recording, Sample};
 use crate::topology::hosts::Hosts;
 use crate::topology::network::Outcome;
 use bankfull_control::{Bytes, Rate, pacing};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Largest number of flows with a time series. (chosen: distinguishable in a chart, and small in a
@@ -81,9 +84,40 @@ impl NetworkMetrics {
             sender_fairness: sender_fairness(recording, data_flows),
             rate_after_5s_bps: rate_after(START_TIME, recording, data_flows),
             rate_after_10s_bps: rate_after(STREAM_SEARCH_TIME, recording, data_flows),
+            sending: None,
             background: Vec::new(),
             lateness_p99_seconds: recording.lateness_quantile(0.99).as_secs_f64(),
         }
+    }
+}
+
+impl SendingMetrics {
+    /// Metrics of a time from the first data on; `None` without data.
+    #[must_use]
+    pub fn of(recording: &Recording, data_flows: DataFlows, time: Duration) -> Option<Self> {
+        let samples = recording.ports.last()?;
+        let flows: BTreeSet<usize> =
+            rank_data_flows(recording, data_flows).into_iter().map(|(flow, _)| flow).collect();
+        let bytes = |sample: &Sample| -> u64 {
+            let of_data = sample.flows.iter().filter(|(flow, _)| flows.contains(flow));
+            of_data.map(|(_, bytes)| bytes.0).sum()
+        };
+        let start = samples.iter().find(|sample| bytes(sample) > 0)?.at;
+        let during = |from: Duration| {
+            samples.iter().filter(move |one| one.at > from && one.at <= start + time)
+        };
+        let per_second = |bytes: u64| bytes as f64 * 8.0 / time.as_secs_f64();
+        let carried: u64 = during(start).map(|sample| sample.carried.0).sum();
+        let delivered: u64 = during(start).map(|sample| sample.delivered.0).sum();
+        let mut queue: Vec<Duration> =
+            during(start + time / 2).map(|sample| sample.queueing_delay).collect();
+        queue.sort_unstable();
+        let share = pacing::DEFAULT_MSS.0 as f64 / pacing::DEFAULT_MTU.0 as f64;
+        Some(Self {
+            arrival_bps: per_second(during(start).map(bytes).sum()) * share,
+            beside_bps: per_second(carried.saturating_sub(delivered)),
+            standing_queue_seconds: queue.get(queue.len() / 2).map_or(0.0, Duration::as_secs_f64),
+        })
     }
 }
 
@@ -262,6 +296,38 @@ mod tests {
         assert_eq!(Series::of(&recording, of(2, Some(1))).flows[0].from, "10.77.0.2:7");
         let recording = Recording { check_flow: Some(key(1)), ..recording };
         assert_eq!(Series::of(&recording, of(1, None)).flows.len(), 0, "that of the lab");
+    }
+
+    #[test]
+    fn sending_metrics_cover_time_from_first_data_on() {
+        let key = FlowKey {
+            source: [10, 77, 0, 1].into(),
+            destination: [10, 77, 0, 3].into(),
+            protocol: 6,
+            source_port: 1,
+            destination_port: 2,
+        };
+        // Data from 2 s on, of which 4 s count; half of what the link carries is that of others.
+        let sample = |second: u64| Sample {
+            at: Duration::from_secs(second),
+            delivered: Bytes(1500),
+            carried: Bytes(if second < 6 { 3000 } else { 9000 }),
+            queueing_delay: Duration::from_millis(second),
+            flows: (second >= 2).then_some((0, Bytes(1500))).into_iter().collect(),
+            ..Sample::default()
+        };
+        let recording = Recording {
+            flows: vec![key],
+            ports: vec![(0..20).map(sample).collect()],
+            ..Recording::default()
+        };
+        let data_flows = DataFlows { senders: 1, flows: Some(1) };
+        let found = SendingMetrics::of(&recording, data_flows, Duration::from_secs(4)).unwrap();
+        assert!((found.arrival_bps - 1448.0 * 8.0).abs() < 1e-6, "{found:?}");
+        assert!((found.beside_bps - (3.0 * 1500.0 + 7500.0) * 8.0 / 4.0).abs() < 1e-6, "{found:?}");
+        assert!((found.standing_queue_seconds - 6e-3).abs() < 1e-9, "{found:?}");
+        let none = Recording::default();
+        assert_eq!(SendingMetrics::of(&none, data_flows, Duration::from_secs(4)), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::model::metrics::Metrics;
 use crate::model::plan::{CROSS_LEAD, FlowSpec};
 use crate::model::results::{
     ConditionResult, ContenderResult, HostCounters, LabResults, NetworkMetrics, RunResult, SCHEMA,
-    ScenarioResult, Series,
+    ScenarioResult, SendingMetrics, Series,
 };
 use crate::model::settings::Settings;
 use crate::run::analysis::DataFlows;
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
                 if result.skipped.is_some() || self.signals.count() > 0 {
                     continue;
                 }
-                let run = self.valid_runs(settings, contender, repetition)?;
+                let run = self.valid_run(settings, contender, repetition)?;
                 // Without a network, no program ran.
                 if let Some(output_dir) = self.output_dir.as_ref().filter(|_| run.network.is_some())
                 {
@@ -149,7 +149,10 @@ impl<'a> Runner<'a> {
     }
 
     /// Returns a valid run, or the last of the void attempts.
-    fn valid_runs(
+    ///
+    /// # Errors
+    /// If no network can be built, or the tool is unknown.
+    pub fn valid_run(
         &mut self,
         settings: &Settings,
         contender: &Contender,
@@ -293,6 +296,7 @@ fn run_result(
     series.cwnd_bytes = samples.cwnd_bytes;
     let mut network = NetworkMetrics::of(outcome, rate, data_flows, counters);
     let recording = &outcome.recording;
+    network.sending = SendingMetrics::of(recording, data_flows, settings.run.duration);
     let fared = settings.path.beside.iter().zip(&recording.background);
     network.background = fared
         .map(|(word, report)| BackgroundMetrics::of(&word.word, report, recording.background_time))

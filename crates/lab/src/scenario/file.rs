@@ -316,7 +316,6 @@ mod tests {
         ("[cross-tcp]\nflows = 1", "write [[cross-tcp]]"),
         ("[[sweep]]\nkey = 'contender.streams'\nvalues = [1]", "lists cannot be swept"),
         ("[[sweep]]\nkey = 'path.rtt'\nvalues = [['1ms']]", "invalid type: sequence"),
-        ("[[sweep]]\nkey = 'path.rtt'\nvalues = [2026-11-27]", "only texts, numbers, lists"),
         ("[senders]\ndelay = []", "at least one time"),
         ("[senders]\ndelay = 20", "or a list of times"),
         ("[senders]\ndelay = '6s'", "an RTT of 6.02 s is too long"),

@@ -442,11 +442,19 @@ fn gridftp_client(job: &Job<'_>) -> String {
     with_hosts_file(job, &format!("GLOBUS_HOSTNAME={here} {line}"))
 }
 
-/// Parses the last line of `bankfull probe --json`.
+/// Parses the result of `bankfull probe --json`, and counts its decisions.
 fn parse_probe(out: &str) -> Option<Metrics> {
-    let result: Value = serde_json::from_str(out.lines().next_back()?).ok()?;
+    let events = out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events: Vec<Value> = events.collect();
+    let result = events.last()?;
     let goodput_bps = Some(result["rate_bps"].as_f64()?);
-    Some(Metrics { goodput_bps, seconds: result["seconds"].as_f64(), ..Metrics::default() })
+    let mut metrics = Metrics { goodput_bps, ..Metrics::default() };
+    metrics.seconds = result["seconds"].as_f64();
+    for event in events.iter().filter(|event| event["event"] == "tuning") {
+        let state = event["state"].as_str().unwrap_or("streams");
+        *metrics.decisions.entry(state.to_owned()).or_default() += 1;
+    }
+    Some(metrics)
 }
 
 fn parse_iperf3(out: &str) -> Option<Metrics> {

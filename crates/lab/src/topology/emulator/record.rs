@@ -3,6 +3,7 @@
 
 use crate::topology::emulator::packet::FlowKey;
 use bankfull_control::Bytes;
+use bankfull_sim::cross_traffic::CROSS_PACKET_BYTES;
 use bankfull_sim::world::LinkId;
 use bankfull_sim::{BackgroundReport, LinkCounts, World};
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub struct Sample {
     pub lost: u64,
     /// Bytes delivered to the host, headers included.
     pub delivered: Bytes,
+    /// Bytes that left the queue and were not lost, those of simulated cross traffic included.
+    pub carried: Bytes,
     /// Delivered bytes by flow; the key is an index into [`Recording::flows`].
     pub flows: BTreeMap<usize, Bytes>,
 }
@@ -242,6 +245,9 @@ impl Recorder {
                 sample.queueing_delay = world.queueing_delay_at(port, self.next);
                 sample.dropped = counts.dropped() - before.dropped();
                 sample.marked = counts.marked - before.marked;
+                let cross_sent = counts.cross_sent - before.cross_sent;
+                sample.carried = counts.delivered_bytes - before.delivered_bytes
+                    + Bytes(cross_sent * u64::from(CROSS_PACKET_BYTES));
                 sample.lost = counts.lost - before.lost;
                 self.recording.ports[at].push(sample);
             }
