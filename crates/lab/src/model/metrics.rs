@@ -105,6 +105,7 @@ impl Metrics {
             cross_bps: all.first().and_then(|one| one.cross_bps),
             rounds: all.iter().flat_map(|one| one.rounds.iter().copied()).collect(),
             // One service serves all senders.
+            decisions: BTreeMap::new(),
             service: all.first().and_then(|one| one.service.clone()),
         }
     }
