@@ -1,6 +1,6 @@
 //! `bankfull-lab`: the command line of the lab.
 
-use bankfull_lab::commands::{doctor, io, list, path, predict, run};
+use bankfull_lab::commands::{doctor, io, list, path, predict, regret, run};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -25,6 +25,8 @@ enum Command {
     Io(io::Flags),
     /// List scenarios
     List(list::Flags),
+    /// Compare contenders with the best of fixed choices on each path of a scenario
+    Regret(regret::Flags),
     /// Compare stream-count models, fitted to few samples, with measured throughput
     Predict(predict::Flags),
     /// Check this machine for requirements, and name the remedy for each missing one
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Run(flags) => run::run(flags),
         Command::Io(flags) => io::run(flags),
         Command::List(flags) => list::run(flags),
+        Command::Regret(flags) => regret::run(flags),
         Command::Predict(flags) => predict::run(flags),
         Command::Doctor => Ok(doctor::run()),
     };

@@ -5,4 +5,5 @@ pub mod io;
 pub mod list;
 pub mod path;
 pub mod predict;
+pub mod regret;
 pub mod run;

@@ -25,7 +25,7 @@ pub struct Contender {
     /// Name in results; by default that of the tool.
     #[serde(default)]
     pub name: String,
-    /// One of the choices that a user could make in advance; `regret` compares others with the best.
+    /// Choice that a user could make in advance; `regret` compares others with the best.
     #[serde(default)]
     pub fixed: bool,
     /// Parallel streams, for tools that have them. By default bankfull chooses, others use one.

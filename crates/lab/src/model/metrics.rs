@@ -36,6 +36,9 @@ pub struct Metrics {
     /// Duration of each incast round in seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
+    /// Segments or packets sent again, as bankfull counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmits: Option<u64>,
     /// Decisions of bankfull's tuner by its state.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub decisions: BTreeMap<String, u32>,
@@ -95,6 +98,10 @@ impl Metrics {
                 (mean(|one| Some(one.rtt_seconds?[1])), largest(|one| Some(one.rtt_seconds?[2])));
             Some([smallest?, mean?, largest?])
         };
+        let mut decisions = BTreeMap::new();
+        for (state, count) in all.iter().flat_map(|one| &one.decisions) {
+            *decisions.entry(state.clone()).or_default() += count;
+        }
         Self {
             goodput_bps: sum(|one| one.goodput_bps),
             seconds: largest(|one| one.seconds),
@@ -105,7 +112,8 @@ impl Metrics {
             cross_bps: all.first().and_then(|one| one.cross_bps),
             rounds: all.iter().flat_map(|one| one.rounds.iter().copied()).collect(),
             // One service serves all senders.
-            decisions: BTreeMap::new(),
+            retransmits: all.iter().map(|one| one.retransmits).sum(),
+            decisions,
             service: all.first().and_then(|one| one.service.clone()),
         }
     }

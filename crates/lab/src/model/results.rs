@@ -99,6 +99,9 @@ pub struct RunResult {
     pub metrics: Metrics,
     /// Metrics of the network; `None` for a run in virtual time.
     pub network: Option<NetworkMetrics>,
+    /// Results of simulated cross traffic.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundMetrics>,
     /// Time series.
     pub series: Series,
 }
@@ -148,9 +151,6 @@ pub struct NetworkMetrics {
     pub rate_after_10s_bps: Option<f64>,
     /// Metrics of the time for which tools send; `None` without data.
     pub sending: Option<SendingMetrics>,
-    /// Results of simulated cross traffic.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub background: Vec<BackgroundMetrics>,
     /// 99th percentile of the emulator's lateness in reading or delivering packets, in seconds.
     pub lateness_p99_seconds: f64,
 }
@@ -278,6 +278,7 @@ mod tests {
             failed: None,
             metrics: Metrics { goodput_bps: Some(goodput), ..Metrics::default() },
             network: None,
+            background: Vec::new(),
             series: Series::default(),
         };
         let result = ContenderResult {

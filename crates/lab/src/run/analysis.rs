@@ -85,7 +85,6 @@ impl NetworkMetrics {
             rate_after_5s_bps: rate_after(START_TIME, recording, data_flows),
             rate_after_10s_bps: rate_after(STREAM_SEARCH_TIME, recording, data_flows),
             sending: None,
-            background: Vec::new(),
             lateness_p99_seconds: recording.lateness_quantile(0.99).as_secs_f64(),
         }
     }
@@ -102,7 +101,9 @@ impl SendingMetrics {
             let of_data = sample.flows.iter().filter(|(flow, _)| flows.contains(flow));
             of_data.map(|(_, bytes)| bytes.0).sum()
         };
-        let start = samples.iter().find(|sample| bytes(sample) > 0)?.at;
+        let first = samples.iter().find(|sample| bytes(sample) >= MIN_DATA_BYTES.0)?;
+        // The interval of the first data belongs to the time.
+        let start = first.at.saturating_sub(recording.interval);
         let during = |from: Duration| {
             samples.iter().filter(move |one| one.at > from && one.at <= start + time)
         };
@@ -310,22 +311,23 @@ mod tests {
         // Data from 2 s on, of which 4 s count; half of what the link carries is that of others.
         let sample = |second: u64| Sample {
             at: Duration::from_secs(second),
-            delivered: Bytes(1500),
-            carried: Bytes(if second < 6 { 3000 } else { 9000 }),
+            delivered: Bytes(15_000),
+            carried: Bytes(if second < 6 { 30_000 } else { 90_000 }),
             queueing_delay: Duration::from_millis(second),
-            flows: (second >= 2).then_some((0, Bytes(1500))).into_iter().collect(),
+            flows: [(0, Bytes(if second < 2 { 60 } else { 15_000 }))].into_iter().collect(),
             ..Sample::default()
         };
         let recording = Recording {
+            interval: Duration::from_secs(1),
             flows: vec![key],
             ports: vec![(0..20).map(sample).collect()],
             ..Recording::default()
         };
         let data_flows = DataFlows { senders: 1, flows: Some(1) };
         let found = SendingMetrics::of(&recording, data_flows, Duration::from_secs(4)).unwrap();
-        assert!((found.arrival_bps - 1448.0 * 8.0).abs() < 1e-6, "{found:?}");
-        assert!((found.beside_bps - (3.0 * 1500.0 + 7500.0) * 8.0 / 4.0).abs() < 1e-6, "{found:?}");
-        assert!((found.standing_queue_seconds - 6e-3).abs() < 1e-9, "{found:?}");
+        assert!((found.arrival_bps - 14_480.0 * 8.0).abs() < 1e-6, "{found:?}");
+        assert!((found.beside_bps - 15_000.0 * 8.0).abs() < 1e-6, "{found:?}");
+        assert!((found.standing_queue_seconds - 5e-3).abs() < 1e-9, "{found:?}");
         let none = Recording::default();
         assert_eq!(SendingMetrics::of(&none, data_flows, Duration::from_secs(4)), None);
     }

@@ -44,7 +44,7 @@ const CROSS_BASE_PORT: u16 = 31_000;
 
 /// TCP payload per byte of a full IP packet: 1500 bytes less 20, 20 and 12 of headers and
 /// timestamps. (RFC 791, RFC 9293, RFC 7323)
-const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+pub const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
 /// Runner of scenarios.
 #[derive(Debug)]
@@ -298,10 +298,11 @@ fn run_result(
     let recording = &outcome.recording;
     network.sending = SendingMetrics::of(recording, data_flows, settings.run.duration);
     let fared = settings.path.beside.iter().zip(&recording.background);
-    network.background = fared
-        .map(|(word, report)| BackgroundMetrics::of(&word.word, report, recording.background_time))
-        .collect();
-    Ok(RunResult { void: outcome.void(), network: Some(network), series, ..RunResult::default() })
+    let time = recording.background_time;
+    let background = fared.map(|(word, one)| BackgroundMetrics::of(&word.word, one, time));
+    let background = background.collect();
+    let (void, network) = (outcome.void(), Some(network));
+    Ok(RunResult { void, network, background, series, ..RunResult::default() })
 }
 
 fn new_result(settings: &Settings, contender: &Contender) -> Result<ContenderResult> {

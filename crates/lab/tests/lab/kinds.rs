@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const PORT: u16 = 7000;
 
-/// Goodput of a CUBIC flow in Mbit/s over seconds on a path in TOML, and the recording.
+/// Goodput of a CUBIC flow in Mbit/s on a path in TOML, and the recording.
 fn run(path: &str, seconds: u64, change: impl FnOnce(&mut Plan)) -> Option<(f64, Recording)> {
     let _busy = MACHINE.share();
     let settings: PathSettings = toml::from_str(path).unwrap();

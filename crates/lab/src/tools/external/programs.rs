@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Port of shared servers; the first port of per-sender servers. (chosen)
 const PORT: u16 = 7700;
@@ -25,6 +26,10 @@ const ANONYMOUS_ACCOUNT: &str = concat!("no", "body");
 
 /// First data port of nuttcp: one for each stream, above the server ports. (chosen)
 const NUTTCP_DATA_PORT: u16 = 20_000;
+
+/// Time that a probe runs longer than its data counts. (chosen: handshakes take 4 RTTs, trains 2)
+const START_TIME: Duration = Duration::from_secs(1);
+const START_RTTS: u32 = 8;
 
 /// Interval of pings. (chosen: 20 per second, enough for a mean in a short run)
 const PING_INTERVAL_SECONDS: f64 = 0.05;
@@ -91,7 +96,8 @@ pub(crate) static PROBE: Tool = Tool {
                 "exec {} probe --json -v --accept-new --state-dir {} --time {}{}{} {}",
                 program("bankfull"),
                 quoted_path(&job.dir.join(format!("client{}", job.sender))),
-                job.duration.as_secs_f64(),
+                // The time counts from the first data, which follows handshakes and trains.
+                (job.duration + START_TIME + job.path.rtt() * START_RTTS).as_secs_f64(),
                 streams.unwrap_or_default(),
                 quoted_flags(job),
                 quoted(&format!("bankfull://{}:{PORT}", job.receiver)),
@@ -450,6 +456,7 @@ fn parse_probe(out: &str) -> Option<Metrics> {
     let goodput_bps = Some(result["rate_bps"].as_f64()?);
     let mut metrics = Metrics { goodput_bps, ..Metrics::default() };
     metrics.seconds = result["seconds"].as_f64();
+    metrics.retransmits = result["retransmits"].as_u64();
     for event in events.iter().filter(|event| event["event"] == "tuning") {
         let state = event["state"].as_str().unwrap_or("streams");
         *metrics.decisions.entry(state.to_owned()).or_default() += 1;

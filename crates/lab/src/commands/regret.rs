@@ -1,0 +1,422 @@
+//! `bankfull-lab regret`: compares contenders with the best of fixed choices on each path.
+//!
+//! Results are lines of JSON, appended run by run, so that an interrupted comparison goes on where
+//! it ended. They belong to one state of the sources.
+
+use crate::base::error::{LabError, Result};
+use crate::base::notify;
+use crate::base::signals::Signals;
+use crate::model::contender::Contender;
+use crate::model::results::RunResult;
+use crate::model::settings::Settings;
+use crate::report::regret::{self, Record};
+use crate::run::runner::{PAYLOAD_SHARE, Runner};
+use crate::scenario::{self, Condition};
+use crate::topology::machine;
+use bankfull_sim::Background;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Flags of `bankfull-lab regret`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Scenario with a sweep of paths, and contenders of which some are `fixed`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Results of this comparison; an existing file is continued
+    #[arg(long, value_name = "FILE.jsonl")]
+    results: PathBuf,
+
+    /// Results of the fixed choices, from which the best of each path is taken
+    #[arg(long, value_name = "FILE.jsonl")]
+    choices: PathBuf,
+
+    /// Measure the fixed choices into the file of --choices, instead of comparing
+    #[arg(long)]
+    choose: bool,
+
+    /// Measure only so many paths, evenly spaced in the scenario
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    subset: Option<u32>,
+
+    /// Measure only the path of this name; repeatable
+    #[arg(long, value_name = "NAME")]
+    path: Vec<String>,
+
+    /// Runs of each contender, overriding the scenario
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: Option<u32>,
+
+    /// Print the table of the results without measuring
+    #[arg(long)]
+    table: bool,
+
+    /// Directory of the test data
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    work: PathBuf,
+}
+
+/// First line of a file of results.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    /// Name of the scenario.
+    scenario: String,
+    /// Git's hash of the sources: the tree `crates`.
+    sources: String,
+    /// Commit of the first run.
+    commit: String,
+    /// Machine: kernel and CPUs.
+    machine: String,
+}
+
+/// Measures what is missing, and prints the table.
+///
+/// # Errors
+/// If a file is invalid or of other sources, or a network cannot be built.
+pub fn run(flags: &Flags) -> Result<ExitCode> {
+    let scenario = scenario::read(&flags.file)?;
+    let conditions = selected(&scenario.conditions, flags)?;
+    let file = if flags.choose { &flags.choices } else { &flags.results };
+    let mut results = match flags.table {
+        true => ResultFile { path: file.clone(), records: read(file)?.1 },
+        false => ResultFile::open(file, header(&scenario.name)?, flags.choose)?,
+    };
+    let best = if flags.choose { BTreeMap::new() } else { best_choices(flags, &conditions)? };
+    let signals = Signals::watch()?;
+    if !flags.table {
+        machine::raise_open_file_limit()?;
+        let mut runner = Runner::new(&signals, &flags.work)?;
+        measure(&mut runner, flags, &conditions, &best, &mut results)?;
+    }
+    print(flags, &conditions, &best, &results.records);
+    Ok(match signals.count() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(signals.exit_code()),
+    })
+}
+
+/// Conditions that the flags select.
+fn selected<'c>(all: &'c [Condition], flags: &Flags) -> Result<Vec<&'c Condition>> {
+    let names: Vec<String> = all.iter().map(name_of).collect();
+    if let Some(unknown) = flags.path.iter().find(|name| !names.contains(name)) {
+        let text = format!("no path has the name {unknown:?}: choose from {}", names.join(", "));
+        return Err(LabError::Usage(text));
+    }
+    if !flags.path.is_empty() {
+        return Ok(all.iter().filter(|one| flags.path.contains(&name_of(one))).collect());
+    }
+    let count = flags.subset.map_or(all.len(), |count| (count as usize).min(all.len()));
+    Ok((0..count).map(|at| &all[at * all.len() / count]).collect())
+}
+
+fn name_of(condition: &Condition) -> String {
+    condition.values.join(" ")
+}
+
+/// Best choice of each path.
+fn best_choices(flags: &Flags, conditions: &[&Condition]) -> Result<BTreeMap<String, String>> {
+    let (_, choices) = read(&flags.choices)?;
+    let best = |condition: &&Condition| {
+        let path = name_of(condition);
+        let Some(best) = regret::best_choice(&choices, &path) else {
+            return Err(LabError::Usage(format!(
+                "{} has no choice for the path {path}: measure it with --choose",
+                flags.choices.display()
+            )));
+        };
+        Ok((path, best.to_owned()))
+    };
+    conditions.iter().map(best).collect()
+}
+
+/// Runs contenders in turn, repetition by repetition, those that have no result yet.
+fn measure(
+    runner: &mut Runner<'_>,
+    flags: &Flags,
+    conditions: &[&Condition],
+    best: &BTreeMap<String, String>,
+    results: &mut ResultFile,
+) -> Result<()> {
+    let repetitions = |settings: &Settings| flags.repeat.unwrap_or(settings.run.repetitions);
+    let most = conditions.iter().map(|one| repetitions(&one.settings)).max().unwrap_or(0);
+    for repetition in 1..=most {
+        for condition in conditions {
+            let (path, settings) = (name_of(condition), &condition.settings);
+            let takes_part = |one: &&Contender| match flags.choose {
+                true => one.fixed,
+                false => !one.fixed || best.get(&path) == Some(&one.name),
+            };
+            for contender in settings.contenders.iter().filter(takes_part) {
+                if repetition > repetitions(settings) || results.has(&path, contender, repetition) {
+                    continue;
+                }
+                let run = runner.valid_run(settings, contender, repetition)?;
+                if runner.signals.count() > 0 {
+                    return Ok(());
+                }
+                let record = record(&path, settings, contender, &run)?;
+                let what = record.void.clone().unwrap_or_else(|| format!("{:.3}", record.share));
+                notify(&format!("{path}: {} {repetition}/{most}: {what}", contender.name));
+                results.add(record)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Record of a run.
+fn record(
+    path: &str,
+    settings: &Settings,
+    contender: &Contender,
+    run: &RunResult,
+) -> Result<Record> {
+    let capacity = settings.rate()?.bits_per_sec() as f64 * PAYLOAD_SHARE;
+    let network = run.network.clone().unwrap_or_default();
+    let sending = network.sending.unwrap_or_default();
+    let completions = run.background.iter().filter_map(|one| one.completion_seconds);
+    Ok(Record {
+        path: path.to_owned(),
+        contender: contender.name.clone(),
+        repetition: run.repetition,
+        share: sending.arrival_bps / capacity,
+        queue_ms: sending.standing_queue_seconds * 1e3,
+        retransmits: run.metrics.retransmits.or(network.retransmits),
+        dropped: network.dropped,
+        marked: network.marked,
+        sharing: sharing(settings, sending.arrival_bps, sending.beside_bps),
+        completion_p95: completions.map(|(_, p95)| p95).reduce(f64::max),
+        decisions: run.metrics.decisions.clone(),
+        void: run.failed.clone().or_else(|| run.void.clone()),
+    })
+}
+
+/// Fairness towards simulated cross traffic: Jain's index of the session as a whole and each
+/// endless flow, or the served share of a demand that is limited.
+fn sharing(settings: &Settings, own_bps: f64, beside_bps: f64) -> Option<f64> {
+    let (mut flows, mut demand) = (0u32, 0.0);
+    for word in &settings.path.beside {
+        match word.kind {
+            Background::Bulk { flows: count, .. } => flows += count,
+            Background::Web { rate } | Background::Video { rate } => {
+                demand += rate.bits_per_sec() as f64;
+            }
+        }
+    }
+    if demand > 0.0 {
+        return Some((beside_bps / demand).min(1.0));
+    }
+    if flows == 0 {
+        return None;
+    }
+    let each = beside_bps * PAYLOAD_SHARE / f64::from(flows);
+    let squares = own_bps * own_bps + each * each * f64::from(flows);
+    let sum = own_bps + each * f64::from(flows);
+    Some(sum * sum / (f64::from(flows + 1) * squares.max(1e-9)))
+}
+
+fn print(
+    flags: &Flags,
+    conditions: &[&Condition],
+    best: &BTreeMap<String, String>,
+    records: &[Record],
+) {
+    let mut out = io::stdout().lock();
+    // A closed standard output is not a failure.
+    if flags.choose {
+        for condition in conditions {
+            let path = name_of(condition);
+            let found = regret::best_choice(records, &path).unwrap_or("–");
+            let _ = writeln!(out, "{path}: {found}");
+        }
+        return;
+    }
+    let _ = writeln!(out, "{}", regret::table(&regret::regrets(records, best)));
+}
+
+/// Results in a file, appended run by run.
+#[derive(Debug)]
+struct ResultFile {
+    path: PathBuf,
+    records: Vec<Record>,
+}
+
+impl ResultFile {
+    /// Opens a file, or creates it with a header. Refuses one of other sources, except for fixed
+    /// choices, which do not run bankfull.
+    fn open(path: &Path, header: Header, is_of_choices: bool) -> Result<Self> {
+        match read(path) {
+            Ok((found, records)) => {
+                let is_same = found.sources == header.sources || is_of_choices;
+                if is_same && found.scenario == header.scenario {
+                    return Ok(Self { path: path.to_owned(), records });
+                }
+                let (commit, scenario) = (found.commit, found.scenario);
+                Err(LabError::Usage(format!(
+                    "{} has results of {scenario} at commit {commit}, whose sources differ: \
+                     choose another file, or check out that commit",
+                    path.display()
+                )))
+            }
+            Err(LabError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                let file = Self { path: path.to_owned(), records: Vec::new() };
+                file.append(&header)?;
+                Ok(file)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if there is a valid or failed result; a void one is measured again.
+    fn has(&self, path: &str, contender: &Contender, repetition: u32) -> bool {
+        self.records.iter().any(|one| {
+            one.path == path
+                && one.contender == contender.name
+                && one.repetition == repetition
+                && one.void.is_none()
+        })
+    }
+
+    fn add(&mut self, record: Record) -> Result<()> {
+        self.append(&record)?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn append(&self, line: &impl Serialize) -> Result<()> {
+        let failed =
+            |e: io::Error| LabError::io(format!("cannot write {}", self.path.display()), e);
+        let text = serde_json::to_string(line).map_err(|e| failed(e.into()))?;
+        let mut file =
+            File::options().append(true).create(true).open(&self.path).map_err(failed)?;
+        writeln!(file, "{text}").map_err(failed)
+    }
+}
+
+/// Reads a file of results.
+fn read(path: &Path) -> Result<(Header, Vec<Record>)> {
+    let text = fs::read_to_string(path)
+        .map_err(|e| LabError::io(format!("cannot read {}", path.display()), e))?;
+    let wrong = |line: usize, e: &serde_json::Error| {
+        LabError::Usage(format!("{}, line {}: {e}", path.display(), line + 1))
+    };
+    let mut lines = text.lines().enumerate();
+    let header = lines.next().map_or("", |(_, line)| line);
+    let header = serde_json::from_str(header).map_err(|e| wrong(0, &e))?;
+    let parse = |(at, line)| serde_json::from_str(line).map_err(|e| wrong(at, &e));
+    Ok((header, lines.map(parse).collect::<Result<_>>()?))
+}
+
+/// Header for the present sources, which must be committed.
+fn header(scenario: &str) -> Result<Header> {
+    let git = |arguments: &[&str]| {
+        let done = Command::new("git").args(arguments).output();
+        let done = done.map_err(|e| LabError::io("cannot run git", e))?;
+        match done.status.success() {
+            true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
+            false => {
+                Err(LabError::Usage("run it within the repository, for the commit".to_owned()))
+            }
+        }
+    };
+    if !git(&["status", "--porcelain", "--", ":/crates", ":/Cargo.lock"])?.is_empty() {
+        let text =
+            "the sources differ from the commit: commit them, so that results can be compared";
+        return Err(LabError::Usage(text.to_owned()));
+    }
+    let machine = machine::describe();
+    Ok(Header {
+        scenario: scenario.to_owned(),
+        sources: git(&["rev-parse", "HEAD:crates"])?,
+        commit: git(&["rev-parse", "--short", "HEAD"])?,
+        machine: format!("{} CPUs, Linux {}", machine.cpus, machine.kernel),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header_of(sources: &str) -> Header {
+        let text = |text: &str| text.to_owned();
+        let (scenario, commit, machine) = (text("kinds"), text("abc"), text("2 CPUs"));
+        Header { scenario, sources: text(sources), commit, machine }
+    }
+
+    #[test]
+    fn results_continue_and_refuse_other_sources() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("results.jsonl");
+        let contender: Contender = toml::from_str("tool = 'tcp'\nname = 'one'").unwrap();
+        let mut file = ResultFile::open(&path, header_of("s1"), false).unwrap();
+        let record = |repetition, void: Option<&str>| Record {
+            path: "p".to_owned(),
+            contender: "one".to_owned(),
+            repetition,
+            void: void.map(str::to_owned),
+            ..Record::default()
+        };
+        file.add(record(1, None)).unwrap();
+        file.add(record(2, Some("late"))).unwrap();
+        let file = ResultFile::open(&path, header_of("s1"), false).unwrap();
+        assert_eq!(file.records, [record(1, None), record(2, Some("late"))]);
+        assert!(file.has("p", &contender, 1) && !file.has("p", &contender, 2), "void");
+        let error = ResultFile::open(&path, header_of("s2"), false).unwrap_err().to_string();
+        assert!(error.contains("at commit abc, whose sources differ"), "{error}");
+        assert!(ResultFile::open(&path, header_of("s2"), true).is_ok(), "choices run no bankfull");
+        fs::write(&path, "{}\n").unwrap();
+        let error = ResultFile::open(&path, header_of("s1"), false).unwrap_err().to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+
+    #[test]
+    fn sharing_is_jains_index_or_served_demand() {
+        let of = |beside: &str, own: f64, others: f64| {
+            let text = format!(
+                "title = 'x'\npath = {{ rate = '100mbit', rtt = '20ms', beside = [{beside}] }}\n\
+                 contender = [{{ tool = 'tcp' }}]"
+            );
+            sharing(&toml::from_str::<Settings>(&text).unwrap(), own, others)
+        };
+        assert_eq!(of("", 1e8, 0.0), None);
+        let wire = |payload: f64| payload / PAYLOAD_SHARE;
+        assert!((of("'cubic'", 5e7, wire(5e7)).unwrap() - 1.0).abs() < 1e-9);
+        assert!((of("'cubic'", 9e7, wire(1e7)).unwrap() - 0.61).abs() < 0.01);
+        assert!((of("'cubic*3'", 7e7, wire(3e7)).unwrap() - 0.481).abs() < 0.01);
+        assert!((of("'web:20mbit'", 9e7, 1e7).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(of("'web:20mbit', 'video:10mbit'", 9e7, 5e7), Some(1.0));
+    }
+
+    #[test]
+    fn subset_is_spread_over_all_paths() {
+        let condition = |n: usize| {
+            let path = "title = 'x'\npath = { rate = '1mbit', rtt = '20ms' }\ncontender = []";
+            Condition { values: vec![n.to_string()], settings: toml::from_str(path).unwrap() }
+        };
+        let all: Vec<Condition> = (0..40).map(condition).collect();
+        let flags = |subset, path: &[&str]| Flags {
+            file: PathBuf::new(),
+            results: PathBuf::new(),
+            choices: PathBuf::new(),
+            choose: false,
+            subset,
+            path: path.iter().map(|&name| name.to_owned()).collect(),
+            repeat: None,
+            table: false,
+            work: PathBuf::new(),
+        };
+        let names = |flags: Flags| {
+            selected(&all, &flags).unwrap().into_iter().map(name_of).collect::<Vec<_>>()
+        };
+        assert_eq!(names(flags(Some(10), &[]))[..3], ["0", "4", "8"]);
+        assert_eq!(names(flags(Some(99), &[])).len(), 40);
+        assert_eq!(names(flags(Some(10), &["7"])), ["7"]);
+        assert!(selected(&all, &flags(None, &["x"])).is_err());
+    }
+}
