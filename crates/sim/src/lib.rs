@@ -2,9 +2,9 @@
 //!
 //! The crate has a link model ([`Link`]: rate, delay, drop-tail buffer, loss, cross traffic), named
 //! paths ([`presets`]), a TCP sender and receiver ([`tcp`]), and a world in which flows share links
-//! while a controller observes and tunes them ([`World`]). The same link model runs in virtual
-//! time and, driven by the lab, in real time between real hosts. `docs/sim.md` states what is
-//! modelled and what is not.
+//! while a controller observes and tunes them ([`World`]), also as the engine does
+//! ([`TunedTransfer`]). The same link model runs in virtual time and, driven by the lab, in real
+//! time between real hosts. `docs/sim.md` states what is modelled and what is not.
 //!
 //! The crate uses no clock, socket, thread or file. Time is a [`std::time::Duration`] since an
 //! arbitrary start and must not decrease; random numbers come from a seed.
@@ -32,6 +32,7 @@ pub mod link;
 pub mod loss;
 pub mod presets;
 pub mod tcp;
+pub mod tuned;
 pub mod world;
 
 pub use background::{Background, BackgroundReport};
@@ -39,4 +40,5 @@ pub use cross_traffic::CrossTraffic;
 pub use link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 pub use loss::Loss;
 pub use presets::PathConfig;
+pub use tuned::{Trains, TunedTransfer, TunerConfig, TunerPacket};
 pub use world::{FlowConfig, World};

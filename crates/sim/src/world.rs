@@ -16,7 +16,7 @@ pub use foreign::{Foreign, ForeignArrival};
 
 use crate::link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 use crate::presets::PathConfig;
-use crate::tcp::{Ack, HEADER_BYTES, Segments};
+use crate::tcp::{Ack, Algorithm, HEADER_BYTES, Segments};
 use background::Source;
 use bankfull_control::{Bytes, Rate};
 use fastrand::Rng;
@@ -145,6 +145,10 @@ pub struct World<F = ()> {
     unfinished: usize,
     /// Latest link to which packets were offered.
     offered: Option<LinkId>,
+    /// Packets from outside that arrived while the world ran until a time.
+    foreign_arrivals: Vec<ForeignArrival<F>>,
+    /// Flows of packets from outside.
+    foreign_flows: usize,
     /// Reused buffer, so that bursts do not allocate.
     arrivals: Vec<Arrival<(usize, Payload<F>)>>,
 }
@@ -172,6 +176,8 @@ impl<F: Clone> World<F> {
             scheduled_events: 0,
             unfinished: 0,
             offered: None,
+            foreign_arrivals: Vec::new(),
+            foreign_flows: 0,
             arrivals: Vec::new(),
         }
     }
@@ -248,6 +254,12 @@ impl<F: Clone> World<F> {
         self.send(flow);
     }
 
+    /// Replaces the congestion control of a flow (as TCP_CONGESTION).
+    pub fn set_algorithm(&mut self, flow: FlowId, algorithm: Algorithm) {
+        self.flows[flow.0].sender.set_algorithm(self.now, algorithm);
+        self.send(flow);
+    }
+
     /// Returns the statistics of a flow so far.
     #[must_use]
     pub fn stats(&self, flow: FlowId) -> FlowStats {
@@ -302,10 +314,11 @@ impl<F: Clone> World<F> {
         self.unfinished == 0
     }
 
-    /// Runs all events up to a time.
+    /// Runs all events up to a time; [`Self::take_foreign_arrivals`] returns what arrived.
     pub fn run_until(&mut self, end: Duration) {
         while self.events.peek().is_some_and(|event| event.at <= end) {
-            self.run_next_event();
+            let arrival = self.run_next_event();
+            self.foreign_arrivals.extend(arrival);
         }
         self.now = self.now.max(end);
     }
@@ -316,7 +329,8 @@ impl<F: Clone> World<F> {
             if self.events.peek().is_none_or(|event| event.at > end) {
                 return false;
             }
-            self.run_next_event();
+            let arrival = self.run_next_event();
+            self.foreign_arrivals.extend(arrival);
         }
         true
     }

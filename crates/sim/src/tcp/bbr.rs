@@ -11,6 +11,7 @@ use super::MSS;
 use super::delivery::{MaxFilter, RateSample, Total};
 use super::pacer::{MAX_SUPER_PACKET_SEGMENTS, SUPER_PACKETS_PER_SEC};
 use super::recovery::State;
+use super::rtt::RttEstimator;
 use super::window::INITIAL_WINDOW;
 use aggregation::Aggregation;
 use policer::Policer;
@@ -156,6 +157,27 @@ impl Bbr {
         let rate = INITIAL_WINDOW as f64 / rtt.as_secs_f64().max(1e-6);
         self.pacing_rate = bytes_per_sec(rate * STARTUP_GAIN * PACING_MARGIN);
         self.aggregation.begin_epoch(now);
+    }
+
+    /// Takes over a flow from another algorithm (bbr_init, tcp_bbr.c).
+    pub(super) fn take_over(
+        &mut self,
+        now: Duration,
+        window: u64,
+        rtt: &RttEstimator,
+        total: &Total,
+    ) {
+        let value = rtt.min().unwrap_or(Duration::MAX);
+        self.min_rtt = MinRtt { value, at: now, ..MinRtt::default() };
+        let smoothed = rtt.smoothed().unwrap_or_default().as_secs_f64();
+        self.pacing_rate = bytes_per_sec(window as f64 / smoothed.max(1e-6) * STARTUP_GAIN);
+        self.bandwidth.round_end = total.delivered;
+        self.aggregation.begin_epoch(now);
+    }
+
+    /// Returns the slow start threshold that BBR leaves behind (bbr_check_drain, tcp_bbr.c).
+    pub(super) fn threshold(&self) -> Option<u64> {
+        self.bandwidth.is_full.then(|| self.target_in_flight(1.0))
     }
 
     /// Returns the pacing rate in bytes per second.

@@ -7,6 +7,7 @@
 use super::bbr::{AckSample, Bbr};
 use super::delivery::Total;
 use super::ledbat::{self, Ledbat};
+use super::rtt::RttEstimator;
 pub use super::window::INITIAL_WINDOW;
 use super::window::{AckProgress, Window};
 use bankfull_control::congestion::cubic::{self, Cubic};
@@ -61,10 +62,34 @@ impl CongestionControl {
         }
     }
 
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// Sets the RTT of the handshake when the first segment is sent.
     pub(crate) fn start(&mut self, now: Duration, rtt: Duration) {
         if let Some(bbr) = &mut self.bbr {
             bbr.start(now, rtt);
+        }
+    }
+
+    /// Replaces the algorithm of a flow; the window stays (tcp_reinit_congestion_control,
+    /// net/ipv4/tcp_cong.c).
+    pub(super) fn replace(
+        &mut self,
+        now: Duration,
+        algorithm: Algorithm,
+        rtt: &RttEstimator,
+        total: &Total,
+    ) {
+        let threshold = match &self.bbr {
+            Some(bbr) => bbr.threshold().map_or(f64::INFINITY, |threshold| threshold as f64),
+            None if algorithm == Algorithm::Bbr => f64::INFINITY,
+            None => self.threshold,
+        };
+        *self = Self { window: self.window, threshold, ..Self::new(algorithm) };
+        if let Some(bbr) = &mut self.bbr {
+            bbr.take_over(now, self.window as u64, rtt, total);
         }
     }
 
@@ -183,9 +208,10 @@ impl CongestionControl {
         self.threshold = self.threshold.max(before.threshold);
     }
 
-    /// Ends a recovery (RFC 6582 §3.2, step 3).
+    /// Ends a recovery (RFC 6582 §3.2, step 3; tcp_end_cwnd_reduction, net/ipv4/tcp_input.c).
     pub(crate) fn set_window_to_threshold(&mut self) {
-        if self.bbr.is_none() {
+        // One that began under BBR has no threshold.
+        if self.bbr.is_none() && self.threshold.is_finite() {
             self.window = self.threshold.max(1.0);
         }
     }
@@ -400,6 +426,16 @@ mod tests {
             now += MS;
         }
         assert!(!control.is_in_slow_start());
+    }
+
+    #[test]
+    fn switch_from_bbr_in_recovery_keeps_window() {
+        let mut control = CongestionControl::new(Algorithm::Bbr);
+        control.window = 50.0;
+        control.on_loss();
+        control.replace(MS, Algorithm::Cubic, &RttEstimator::default(), &Total::default());
+        control.set_window_to_threshold();
+        assert_eq!((control.window(), control.is_in_slow_start()), (50, true));
     }
 
     #[test]

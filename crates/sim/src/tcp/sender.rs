@@ -166,6 +166,15 @@ impl Sender {
         self.pacer.max_rate = rate.map(|rate| (rate.bits_per_sec() as f64 / 8.0).max(1.0));
     }
 
+    /// Replaces the congestion control (TCP_CONGESTION, tcp(7)).
+    pub(crate) fn set_algorithm(&mut self, now: Duration, algorithm: Algorithm) {
+        if self.counts.segments == 0 {
+            self.congestion = CongestionControl::new(algorithm);
+        } else if algorithm != self.congestion.algorithm() {
+            self.congestion.replace(now, algorithm, &self.rtt, &self.delivery.total);
+        }
+    }
+
     pub(crate) fn counts(&self) -> SenderCounts {
         self.counts
     }

@@ -1,6 +1,6 @@
 //! Packets from outside that use the links of a world: those of real hosts.
 
-use super::{EventKind, LinkId, Payload, World};
+use super::{EventKind, LinkId, Payload, World, flow_hash};
 use crate::link::{Burst, Ecn, Packets};
 use std::rc::Rc;
 use std::time::Duration;
@@ -70,5 +70,22 @@ impl<F: Clone> World<F> {
         let is_marked = foreign.ecn == Ecn::Marked;
         let payload = Payload::Foreign(foreign);
         self.schedule(at, EventKind::Packets { hop: 0, payload, is_marked });
+    }
+
+    /// Returns packets from outside that arrived while the world ran until a time, in order.
+    ///
+    /// Those of other owners stay.
+    pub fn take_foreign_arrivals(&mut self, is_own: impl Fn(&F) -> bool) -> Vec<ForeignArrival<F>> {
+        let arrivals = std::mem::take(&mut self.foreign_arrivals);
+        let (own, others) = arrivals.into_iter().partition(|arrival| is_own(&arrival.content));
+        self.foreign_arrivals = others;
+        own
+    }
+
+    /// Returns the hash of a new flow of packets from outside.
+    pub fn new_flow_hash(&mut self) -> u64 {
+        self.foreign_flows += 1;
+        // From the top, so that they differ from those of the world's flows.
+        flow_hash(usize::MAX / 2 - self.foreign_flows, false)
     }
 }

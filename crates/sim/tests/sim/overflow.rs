@@ -2,15 +2,14 @@
 //!
 //! Also checks whether the controller reacts before the overflow.
 
-use crate::tuned::{TunedTransfer, TunerConfig};
 use crate::{MS, SEC, mbit};
 use bankfull_control::Bytes;
 use bankfull_control::sobas::overflow::{
     AckPolicy, congestion_avoidance_latency, slow_start_latency,
 };
-use bankfull_sim::PathConfig;
 use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::world::{FlowConfig, World};
+use bankfull_sim::{PathConfig, Trains, TunedTransfer, TunerConfig};
 use std::time::Duration;
 
 /// Returns the time from an empty queue to each overflow.
@@ -79,9 +78,9 @@ fn congestion_avoidance_overflow_time_matches_formula() {
 fn start_without_trains_ends_before_overflow() {
     let overflowed = |share: f64| {
         let path = path(100.0, 50, share);
-        let mut world = World::new(1);
+        let mut world = World::with_foreign(1);
         let route = world.add_path(&path);
-        let config = TunerConfig { measured_fraction: None, ..TunerConfig::default() };
+        let config = TunerConfig { trains: Trains::Unavailable, ..TunerConfig::default() };
         let mut tuned = TunedTransfer::new(&mut world, &path, &route, &config);
         world.run_with(SEC * 5, MS, |world| tuned.tick(world));
         world.counts(route.forward[0]).overflowed
