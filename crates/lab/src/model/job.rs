@@ -1,5 +1,6 @@
 //! Work of one sender in a run.
 
+use crate::model::background::BackgroundWord;
 use crate::model::contender::Contender;
 use crate::model::plan::FlowSpec;
 use crate::model::settings::{Data, Settings};
@@ -8,6 +9,9 @@ use bankfull_sim::PathConfig;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Values of tcp_ecn with which a host requests ECN. (ip-sysctl.rst)
+const ECN_MODES: [u8; 2] = [1, 3];
 
 /// Work of one sender in a run.
 #[derive(Debug)]
@@ -26,6 +30,10 @@ pub struct Job<'a> {
     pub seed: u64,
     /// TCP cross traffic.
     pub cross: Vec<FlowSpec<'a>>,
+    /// Words of simulated cross traffic.
+    pub beside: &'a [BackgroundWord],
+    /// True if the hosts negotiate ECN.
+    pub has_ecn: bool,
     /// True if programs run without CAP_NET_ADMIN.
     pub is_unprivileged: bool,
     /// True if the programs' output is kept, and may be detailed.
@@ -84,6 +92,8 @@ impl<'a> Job<'a> {
             congestion: settings.congestion(contender),
             seed: *seed,
             cross: settings.cross_flows().collect(),
+            beside: &settings.path.beside,
+            has_ecn: settings.path.tcp_ecn.is_some_and(|mode| ECN_MODES.contains(&mode)),
             is_unprivileged: settings.run.unprivileged,
             keeps_output: run.keeps_output,
             has_disturbance: !settings.cross_tcp.is_empty()

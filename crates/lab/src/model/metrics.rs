@@ -39,6 +39,9 @@ pub struct Metrics {
     /// Segments or packets sent again, as bankfull counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
+    /// Streams that carry data at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<u32>,
     /// Decisions of bankfull's tuner by its state.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub decisions: BTreeMap<String, u32>,
@@ -113,6 +116,7 @@ impl Metrics {
             rounds: all.iter().flat_map(|one| one.rounds.iter().copied()).collect(),
             // One service serves all senders.
             retransmits: all.iter().map(|one| one.retransmits).sum(),
+            streams: all.iter().map(|one| one.streams).sum(),
             decisions,
             service: all.first().and_then(|one| one.service.clone()),
         }

@@ -97,7 +97,7 @@ pub struct RunResult {
     pub failed: Option<String>,
     /// Metrics of the contender.
     pub metrics: Metrics,
-    /// Metrics of the network; `None` for a run in virtual time.
+    /// Metrics of the network; `None` for a run in ns-3.
     pub network: Option<NetworkMetrics>,
     /// Results of simulated cross traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -190,8 +190,7 @@ impl<'a> Runner<'a> {
         let job = |sender| Job::new(settings, contender, &run, sender, receiver);
         let jobs: Vec<Job<'_>> = (0..settings.senders.count).map(job).collect();
         if let ToolKind::Simulation(model) = &tool.kind {
-            let metrics = model(&jobs[0], &Deadline::new(self.signals, settings.run.timeout))?;
-            return Ok(RunResult { metrics, ..RunResult::default() });
+            return model(&jobs[0], &Deadline::new(self.signals, settings.run.timeout));
         }
         let network = Network::start(&settings.plan(contender, seed)?)
             .map_err(|error| name_contender(error, contender))?;
@@ -363,7 +362,7 @@ fn measure(
         let (began, before) = (Instant::now(), cross_received());
         let metrics = match &tool.kind {
             ToolKind::Generator(source) => source(network, &jobs[0], &deadline),
-            ToolKind::Simulation(model) => model(&jobs[0], &deadline),
+            ToolKind::Simulation(model) => model(&jobs[0], &deadline).map(|run| run.metrics),
             ToolKind::Program(program) => {
                 programs::run_clients(network, program, jobs, &mut servers, &deadline)
             }
@@ -448,6 +447,31 @@ mod tests {
         let failed = failed_run(LabError::Congestion("none".to_owned())).unwrap();
         assert_eq!(failed.failed.as_deref(), Some("none"), "another contender has another one");
         assert!(failed_run(LabError::NotRoot).is_err());
+    }
+
+    #[test]
+    fn runs_in_virtual_time_report_their_network() {
+        let path = "rate = '50mbit', rtt = '20ms', link = ['codel', 'ecn'], tcp-ecn = 1, \
+                    beside = ['cubic']";
+        let text = format!(
+            "title = 'x'\npath = {{ {path} }}\nrun.duration = '4s'\n\
+             contender = [{{ tool = 'model', streams = 2 }}, {{ tool = 'tuned-model' }}]"
+        );
+        let settings: Settings = toml::from_str(&text).unwrap();
+        let signals = Signals::unwatched();
+        let mut runner = Runner::new(&signals, &std::env::temp_dir()).unwrap();
+        for contender in &settings.contenders {
+            let run = runner.valid_run(&settings, contender, 1).unwrap();
+            let network = run.network.unwrap();
+            let sending = network.sending.unwrap();
+            let all = (sending.arrival_bps / PAYLOAD_SHARE + sending.beside_bps) * 1e-6;
+            assert!((40.0..51.0).contains(&all), "{}: {sending:?}", contender.tool);
+            assert!(network.marked > 0 && network.dropped > 0, "{network:?}: the other drops");
+            assert!(sending.standing_queue_seconds < 0.02, "{sending:?}");
+            assert_eq!(run.background[0].word, "cubic");
+            let streams = run.metrics.streams;
+            assert_eq!(streams.is_some(), contender.tool == "tuned-model", "{streams:?}");
+        }
     }
 
     #[test]

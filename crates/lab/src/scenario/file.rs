@@ -340,7 +340,7 @@ mod tests {
         ("[[cross-tcp]]\nflows = 1\nwindow = '0B'", "cross-tcp.window"),
         (
             "[[contender]]\ntool = 'scp'\nstreams = 4",
-            "the tool scp does not support streams, a field of bankfull, probe, iperf3, nuttcp, gridftp, aria2, tcp, model, ns3",
+            "the tool scp does not support streams, a field of bankfull, probe, iperf3, nuttcp, gridftp, aria2, tcp, model, tuned-model, ns3",
         ),
         ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "not support load, a field of udp"),
         ("[[contender]]\ntool = 'tcp'\nrounds = 3", "not support rounds, a field of incast"),

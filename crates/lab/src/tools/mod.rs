@@ -15,7 +15,7 @@ use crate::model::settings::Settings;
 use crate::model::units::ParseResult;
 use crate::tools::fields::Field;
 /// All tools.
-pub static TOOLS: [&Tool; 19] = [
+pub static TOOLS: [&Tool; 20] = [
     &external::programs::BANKFULL,
     &external::programs::PROBE,
     &external::programs::GATHER,
@@ -34,6 +34,7 @@ pub static TOOLS: [&Tool; 19] = [
     &builtin::incast::INCAST,
     &builtin::datagrams::DATAGRAMS,
     &simulated::model::MODEL,
+    &simulated::tuned::TUNED_MODEL,
     &simulated::ns3::NS3,
 ];
 

@@ -5,6 +5,7 @@ use crate::base::error::Result;
 use crate::model::contender::Contender;
 use crate::model::job::Job;
 use crate::model::metrics::Metrics;
+use crate::model::results::RunResult;
 use crate::model::settings::Settings;
 use crate::tools::fields::Field;
 use crate::tools::shell::program_path;
@@ -48,7 +49,7 @@ pub enum ToolKind {
     /// Built-in traffic generator, for all senders.
     Generator(fn(&Network, &Job<'_>, &Deadline<'_>) -> Result<Metrics>),
     /// Simulation in virtual time, without a network.
-    Simulation(fn(&Job<'_>, &Deadline<'_>) -> Result<Metrics>),
+    Simulation(fn(&Job<'_>, &Deadline<'_>) -> Result<RunResult>),
 }
 
 /// Commands for `sh -c`.

@@ -7,6 +7,7 @@ use crate::model::contender::Contender;
 use crate::model::job::Job;
 use crate::model::metrics::Metrics;
 use crate::model::plan::CROSS_LEAD;
+use crate::model::results::RunResult;
 use crate::model::settings::Settings;
 use crate::tools::fields::Field;
 use crate::tools::shell::{compile_program, first_line};
@@ -65,7 +66,7 @@ fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
         .or_else(|| loses.then(|| "supports neither random loss nor path.cross".into()))
 }
 
-fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Metrics> {
+fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<RunResult> {
     let program = compiled(job.dir)?;
     let link = &job.path.forward;
     let seconds = |duration: Duration| duration.as_secs_f64().to_string();
@@ -91,12 +92,13 @@ fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<Metrics> {
     if own_bps.is_none() {
         return Err(LabError::Command("ns3".to_owned(), format!("printed no rates: {output:?}")));
     }
-    Ok(Metrics {
+    let metrics = Metrics {
         goodput_bps: own_bps,
         seconds: Some(job.duration.as_secs_f64()),
         cross_bps: cross_bps.filter(|_| cross > 0),
         ..Metrics::default()
-    })
+    };
+    Ok(RunResult { metrics, ..RunResult::default() })
 }
 
 /// Output of a program, until the deadline.
