@@ -91,9 +91,9 @@ fn parse_queue(name: &str, values: &[&str]) -> Option<ParseResult<LinkWord>> {
         ("fq-codel", _) => codel(values)
             .map(|codel| LinkWord::Queue(QueueConfig::FqCodel(FqCodelConfig { codel }))),
         ("pie", []) => queue(QueueConfig::Pie(PieConfig::default())),
-        ("pie", [target]) => {
-            parse_time(target).map(|target| LinkWord::Queue(QueueConfig::Pie(PieConfig { target })))
-        }
+        ("pie", [target]) => parse_time(target).map(|target| {
+            LinkWord::Queue(QueueConfig::Pie(PieConfig { target, ..PieConfig::default() }))
+        }),
         ("ecn", []) => Ok(LinkWord::Ecn),
         ("thin-acks", []) => Ok(LinkWord::ThinAcks),
         ("buffer", [size]) => size.parse().map(LinkWord::Buffer),
