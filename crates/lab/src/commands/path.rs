@@ -204,10 +204,14 @@ fn print_summary(path: &PathConfig, outcome: &Outcome) {
             totals.delivered_bytes,
             totals.delivered,
             totals.dropped(),
-            totals.lost,
+            totals.lost + totals.too_long,
             busiest.per(recording.interval),
             backlog,
         ));
+    }
+    let marked: u64 = recording.totals.iter().map(|totals| totals.marked).sum();
+    if marked > 0 {
+        notify(&format!("{marked} segments marked with congestion experienced (ECN)"));
     }
     notify(&format!(
         "RTT {}, lateness p99 {}, max {}",

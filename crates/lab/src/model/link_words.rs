@@ -91,9 +91,9 @@ fn parse_queue(name: &str, values: &[&str]) -> Option<ParseResult<LinkWord>> {
         ("fq-codel", _) => codel(values)
             .map(|codel| LinkWord::Queue(QueueConfig::FqCodel(FqCodelConfig { codel }))),
         ("pie", []) => queue(QueueConfig::Pie(PieConfig::default())),
-        ("pie", [target]) => {
-            parse_time(target).map(|target| LinkWord::Queue(QueueConfig::Pie(PieConfig { target })))
-        }
+        ("pie", [target]) => parse_time(target).map(|target| {
+            LinkWord::Queue(QueueConfig::Pie(PieConfig { target, ..PieConfig::default() }))
+        }),
         ("ecn", []) => Ok(LinkWord::Ecn),
         ("thin-acks", []) => Ok(LinkWord::ThinAcks),
         ("buffer", [size]) => size.parse().map(LinkWord::Buffer),
@@ -219,7 +219,27 @@ pub(crate) fn apply(words: &[LinkWord], link: &mut LinkConfig, rtt: Duration) ->
             link.buffer = Buffer::Bdp(1.0).bytes(bdp(*rate, rtt));
         }
     }
-    words.iter().try_for_each(|word| apply_word(word, link, rtt))
+    words.iter().try_for_each(|word| apply_word(word, link, rtt))?;
+    check(link)
+}
+
+/// Refuses combinations without a meaning.
+fn check(link: &LinkConfig) -> ParseResult<()> {
+    let is_drop_tail = link.queue == QueueConfig::DropTail;
+    let wrong = [
+        (link.rate.is_some_and(|rate| rate.bits_per_sec() == 0), "the rate must be above zero"),
+        (link.thins_acks && !is_drop_tail, "thin-acks works with drop-tail only: leave out one"),
+        (link.ecn && is_drop_tail, "ecn needs codel, fq-codel or pie"),
+        (link.rate.is_some() && link.buffer.0 < 1500, "a buffer holds at least 1500 bytes"),
+        (
+            link.policer.is_some_and(|policer| policer.burst.0 < 1500),
+            "the bucket of a policer holds at least 1500 bytes",
+        ),
+    ];
+    match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+        Some((_, what)) => Err((*what).to_owned()),
+        None => Ok(()),
+    }
 }
 
 fn apply_word(word: &LinkWord, link: &mut LinkConfig, rtt: Duration) -> ParseResult<()> {
@@ -308,6 +328,16 @@ mod tests {
 
     #[test]
     fn wrong_words_name_what_is_wrong() {
+        for (words, says) in [
+            (&["rate:0mbit"][..], "the rate must be above zero"),
+            (&["thin-acks", "codel"], "thin-acks works with drop-tail only"),
+            (&["ecn"], "ecn needs codel, fq-codel or pie"),
+            (&["rate:1mbit", "buffer:100B"], "at least 1500 bytes"),
+            (&["policer:1mbit,100B"], "a policer holds at least 1500 bytes"),
+        ] {
+            let error = link(words).unwrap_err();
+            assert!(error.contains(says), "{words:?}: {error}");
+        }
         for (word, says) in [
             ("bucket:1", "unknown word \"bucket\" for a link: choose rate, buffer"),
             ("codel:5ms", "write codel, or codel:5ms,100ms"),

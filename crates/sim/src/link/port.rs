@@ -191,8 +191,7 @@ impl<T: Clone> Link<T> {
         let Some(pie) = &mut self.pie else { return Verdict::Pass };
         let Some(line) = &mut self.line else { return Verdict::Pass };
         while pie.next_update() <= now {
-            let delay = line.idle_at().saturating_sub(pie.next_update());
-            pie.update(delay);
+            pie.update();
         }
         pie.judge(line.backlog(now).0, can_be_marked)
     }
@@ -203,7 +202,11 @@ impl<T: Clone> Link<T> {
         if line.backlog(now).0 + u64::from(bytes) > self.config.buffer.0 {
             return None;
         }
-        Some(line.transmit(now, bytes))
+        let sent = line.transmit(now, bytes);
+        if let Some(pie) = &mut self.pie {
+            pie.on_queued(now, sent.start);
+        }
+        Some(sent)
     }
 
     /// Returns the bytes in the queue, including the packet in transmission.

@@ -257,6 +257,22 @@ fn fair_queue_protects_sparse_flow() {
 }
 
 #[test]
+fn new_flow_sends_one_packet_in_its_first_turn() {
+    let mut link = Link::new(queue(QueueConfig::FqCodel(Default::default())), 1);
+    let burst = Burst { segments: 4, segment_bytes: 1500, last_bytes: 1500 };
+    link.offer(MS, Packets::new(burst, 1, 1));
+    link.advance(MS * 3);
+    link.offer(MS * 3, Packets::new(burst, 2, 2));
+    link.offer(MS * 3, Packets::new(Burst::packet(100), 3, 3));
+    link.advance(MS * 1000);
+    let mut arrivals = Vec::new();
+    link.take_arrivals(&mut arrivals);
+    let order: Vec<u32> = arrivals.iter().map(|arrival| arrival.payload).collect();
+    // A quantum is one packet of 1500 bytes: with 1514, the second flow sends two before the third.
+    assert_eq!(order, [1, 1, 2, 3, 2, 1, 2, 1, 2]);
+}
+
+#[test]
 fn full_fair_queue_drops_from_longest_flow() {
     let config =
         LinkConfig { buffer: Bytes(30_000), ..queue(QueueConfig::FqCodel(Default::default())) };

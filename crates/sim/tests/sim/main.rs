@@ -4,6 +4,7 @@ mod algorithms;
 mod alone;
 mod ictcp;
 mod incast;
+mod kernel_queues;
 mod linux;
 mod matrix;
 mod nothing_hangs;

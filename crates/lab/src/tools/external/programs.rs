@@ -458,10 +458,24 @@ fn parse_probe(out: &str) -> Option<Metrics> {
     metrics.seconds = result["seconds"].as_f64();
     metrics.retransmits = result["retransmits"].as_u64();
     for event in events.iter().filter(|event| event["event"] == "tuning") {
-        let state = event["state"].as_str().unwrap_or("streams");
-        *metrics.decisions.entry(state.to_owned()).or_default() += 1;
+        *metrics.decisions.entry(decision_name(event)).or_default() += 1;
     }
     Some(metrics)
+}
+
+/// Name of a decision: the state it leads to. Where the tuner hands over, the reason as well,
+/// without its figures.
+fn decision_name(event: &Value) -> String {
+    match event["state"].as_str().filter(|state| !state.is_empty()) {
+        Some("disabled") => {
+            let reason = event["reason"].as_str().unwrap_or_default();
+            let words =
+                reason.split(' ').filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+            format!("disabled ({})", words.collect::<Vec<_>>().join(" "))
+        }
+        Some(state) => state.to_owned(),
+        None => "streams".to_owned(),
+    }
 }
 
 fn parse_iperf3(out: &str) -> Option<Metrics> {
@@ -511,8 +525,13 @@ mod tests {
         let found = parse_iperf3(out).unwrap();
         assert_eq!((found.goodput_bps, found.seconds), (Some(9.2e8), Some(8.01)));
         assert_eq!(parse_iperf3("{\"error\":\"unable to connect\"}"), None);
-        let out = "{\"event\":\"tuning\"}\n{\"event\":\"probe_result\",\"rate_bps\":95000000}\n";
-        assert_eq!(parse_probe(out).unwrap().goodput_bps, Some(95e6));
+        let out = "{\"event\":\"tuning\",\"state\":\"\"}\n\
+                   {\"event\":\"tuning\",\"state\":\"disabled\",\"reason\":\"a queue of 5.5 ms stands\"}\n\
+                   {\"event\":\"probe_result\",\"rate_bps\":95000000}\n";
+        let found = parse_probe(out).unwrap();
+        assert_eq!(found.goodput_bps, Some(95e6));
+        let names: Vec<&String> = found.decisions.keys().collect();
+        assert_eq!(names, ["disabled (a queue of ms stands)", "streams"]);
         assert_eq!(parse_probe("{\"event\":\"error\"}\n"), None);
         let out = "megabytes=95.8 real_seconds=1.00 rate_Mbps=803.2 tx_cpu=5 rx_cpu=9\n";
         let found = parse_nuttcp(out).unwrap();

@@ -9,8 +9,11 @@ use std::collections::VecDeque;
 /// Queues of flows, by the hash of the flow (RFC 8290 §5.2.4: 1024).
 const QUEUES: u64 = 1024;
 
-/// Bytes that a queue may send in its turn (RFC 8290 §5.2.3: an Ethernet MTU).
-const QUANTUM_BYTES: i64 = 1514;
+/// Bytes that a queue may send in its turn: an Ethernet MTU (RFC 8290 §5.2.3).
+///
+/// Linux counts 14 bytes more, as it counts those of the header in all packets. With a rest of 14
+/// bytes, a new flow would send two packets in its first turn.
+const QUANTUM_BYTES: i64 = 1500;
 
 /// Packets that are dropped at once from the longest queue when the buffer is full (sch_fq_codel.c,
 /// drop_batch_size: 64; RFC 8290 §4.1.3: half of it at most).
@@ -118,7 +121,8 @@ impl<T: Clone> FqCodel<T> {
                 continue;
             }
             let before = queue.fifo.bytes();
-            let segment = queue.codel.dequeue(&mut queue.fifo, now, counts);
+            let elsewhere = self.bytes - before;
+            let segment = queue.codel.dequeue(&mut queue.fifo, elsewhere, now, counts);
             self.bytes -= before - queue.fifo.bytes();
             if let Some(segment) = segment {
                 queue.deficit -= i64::from(segment.bytes);

@@ -74,7 +74,7 @@ impl<T: Clone> HoldingQueue<T> {
     ) -> Option<QueuedSegment<T>> {
         match self {
             Self::Fifo(fifo) => fifo.dequeue(),
-            Self::Codel(fifo, codel) => codel.dequeue(fifo, now, counts),
+            Self::Codel(fifo, codel) => codel.dequeue(fifo, 0, now, counts),
             Self::FqCodel(queues) => queues.dequeue(now, counts),
         }
     }

@@ -1,13 +1,12 @@
 //! PIE (RFC 8033): drops at arrival with a probability that follows the queueing delay.
 //!
-//! Like Linux (net/sched/sch_pie.c) where the RFC leaves a choice.
+//! Like Linux (net/sched/sch_pie.c) where the RFC leaves a choice: the queueing delay is that of
+//! the latest packet that left, not the delay of one that arrives.
 
 use crate::link::time::{PICOS_PER_SEC, Picos, picos};
 use fastrand::Rng;
+use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Interval between changes of the probability (RFC 8033 §4.2, T_UPDATE: 15 ms).
-const UPDATE_INTERVAL: Duration = Duration::from_millis(15);
 
 /// Weights of the distance from the target and of the change, per second (RFC 8033 §4.2).
 const ALPHA: f64 = 0.125;
@@ -52,12 +51,14 @@ const DERANDOMIZATION: (f64, f64) = (0.85, 8.5);
 pub struct PieConfig {
     /// Target of the queueing delay.
     pub target: Duration,
+    /// Interval between changes of the probability (T_UPDATE).
+    pub interval: Duration,
 }
 
 impl Default for PieConfig {
-    /// Returns the value of RFC 8033 §4.2.
+    /// Returns the values of RFC 8033 §4.2: 15 ms each.
     fn default() -> Self {
-        Self { target: Duration::from_millis(15) }
+        Self { target: Duration::from_millis(15), interval: Duration::from_millis(15) }
     }
 }
 
@@ -73,6 +74,7 @@ pub(in crate::link) enum Verdict {
 #[derive(Debug, Clone)]
 pub(in crate::link) struct Pie {
     target: f64,
+    interval: Duration,
     rng: Rng,
     probability: f64,
     accumulated: f64,
@@ -80,18 +82,27 @@ pub(in crate::link) struct Pie {
     burst: f64,
     last_delay: f64,
     next_update: Picos,
+    /// Arrival and departure of the packets that wait.
+    waiting: VecDeque<(Picos, Picos)>,
+    /// Queueing delay of the latest packet that left.
+    latest_delay: Picos,
 }
 
 impl Pie {
     pub(in crate::link) fn new(config: PieConfig, seed: u64) -> Self {
+        // An interval of zero would never end.
+        let interval = config.interval.max(Duration::from_micros(1));
         Self {
             target: config.target.as_secs_f64(),
+            interval,
             rng: Rng::with_seed(seed),
             probability: 0.0,
             accumulated: 0.0,
             burst: MAX_BURST.as_secs_f64(),
             last_delay: 0.0,
-            next_update: picos(UPDATE_INTERVAL),
+            next_update: picos(interval),
+            waiting: VecDeque::new(),
+            latest_delay: 0,
         }
     }
 
@@ -100,11 +111,28 @@ impl Pie {
         self.next_update
     }
 
-    /// Updates the probability with the queueing delay at [`Self::next_update`].
-    pub(in crate::link) fn update(&mut self, delay: Picos) {
-        let delay = delay as f64 / PICOS_PER_SEC;
+    /// Records a packet that arrives, and leaves the queue at a later time.
+    pub(in crate::link) fn on_queued(&mut self, arrival: Picos, departure: Picos) {
+        self.waiting.push_back((arrival, departure));
+    }
+
+    /// Returns the queueing delay of the latest packet that left; zero if no other one waited then.
+    fn delay_at(&mut self, now: Picos) -> Picos {
+        while let Some(&(arrival, departure)) = self.waiting.front()
+            && departure <= now
+        {
+            self.waiting.pop_front();
+            let is_last = self.waiting.front().is_none_or(|&(next, _)| next > departure);
+            self.latest_delay = if is_last { 0 } else { departure - arrival };
+        }
+        self.latest_delay
+    }
+
+    /// Updates the probability at [`Self::next_update`].
+    pub(in crate::link) fn update(&mut self) {
+        let delay = self.delay_at(self.next_update) as f64 / PICOS_PER_SEC;
         let last_delay = std::mem::replace(&mut self.last_delay, delay);
-        self.next_update += picos(UPDATE_INTERVAL);
+        self.next_update += picos(self.interval);
         let mut change = ALPHA * (delay - self.target) + BETA * (delay - last_delay);
         let scale = SCALES.iter().find(|(limit, _)| self.probability < *limit);
         change /= scale.map_or(1.0, |&(_, divisor)| divisor);
@@ -119,7 +147,7 @@ impl Pie {
         if is_idle {
             self.probability *= DECAY;
         }
-        self.burst = (self.burst - UPDATE_INTERVAL.as_secs_f64()).max(0.0);
+        self.burst = (self.burst - self.interval.as_secs_f64()).max(0.0);
         if self.probability == 0.0 && delay < self.target / 2.0 && last_delay < self.target / 2.0 {
             self.burst = MAX_BURST.as_secs_f64();
             self.accumulated = 0.0;
@@ -143,6 +171,38 @@ impl Pie {
                 let marks = can_be_marked && self.probability <= MAX_MARK_PROBABILITY;
                 if marks { Verdict::Mark } else { Verdict::Drop }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Picos = 1_000_000_000;
+
+    #[test]
+    fn delay_is_that_of_the_latest_packet_that_left() {
+        let mut pie = Pie::new(PieConfig::default(), 1);
+        // Packets every 4 ms, sent every 10 ms.
+        (0..20).for_each(|n| pie.on_queued(4 * n * MS, 10 * n * MS));
+        assert_eq!(pie.delay_at(5 * MS), 0, "the first one left an empty queue");
+        assert_eq!(pie.delay_at(45 * MS), 24 * MS, "not 45 ms, of one that arrives now");
+        assert_eq!(pie.delay_at(49 * MS), 24 * MS, "none has left since");
+        assert_eq!(pie.delay_at(500 * MS), 0, "the last one left an empty queue");
+    }
+
+    #[test]
+    fn probability_changes_once_an_interval() {
+        for (interval, updates) in [(15, 6), (20, 5), (0, 100_000)] {
+            let interval = Duration::from_millis(interval);
+            let mut pie = Pie::new(PieConfig { interval, ..PieConfig::default() }, 1);
+            let times = std::iter::from_fn(|| {
+                let at = pie.next_update();
+                pie.update();
+                (at <= 100 * MS).then_some(at)
+            });
+            assert_eq!(times.count(), updates, "{interval:?}");
         }
     }
 }
