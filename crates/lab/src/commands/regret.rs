@@ -171,7 +171,10 @@ fn measure(
 }
 
 /// Record of a run.
-fn record(
+///
+/// # Errors
+/// If the settings describe no path.
+pub fn record(
     path: &str,
     settings: &Settings,
     contender: &Contender,
