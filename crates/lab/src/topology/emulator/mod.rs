@@ -379,8 +379,9 @@ mod tests {
         packet
     }
 
-    /// Offered and overflowed packets of a burst of ten after a stall; `None` if the machine stalled
-    /// meanwhile.
+    /// Offered and overflowed packets of a burst of ten after a stall.
+    ///
+    /// `None` if the machine stalled meanwhile.
     fn burst_after_stall(stalled: Duration) -> Option<(u64, u64)> {
         let (mut at_work, hosts) = at_work();
         (0..10).for_each(|_| assert!(hosts[0].send(&on_packet()).is_ok()));
