@@ -23,6 +23,10 @@ const MIN_FLOW_SHARE: f64 = 0.001;
 /// smaller)
 const MIN_DATA_BYTES: Bytes = Bytes(10_000);
 
+/// Number of bytes after which data has begun however slowly it arrives. (chosen: handshakes of all
+/// connections are smaller)
+const MIN_TOTAL_BYTES: Bytes = Bytes(30_000);
+
 /// Time allowed for slow start, and for senders to share a path. (chosen: the aim of SOBAS)
 const SLOW_START_TIME: Duration = Duration::from_secs(2);
 
@@ -101,7 +105,11 @@ impl SendingMetrics {
             let of_data = sample.flows.iter().filter(|(flow, _)| flows.contains(flow));
             of_data.map(|(_, bytes)| bytes.0).sum()
         };
-        let first = samples.iter().find(|sample| bytes(sample) >= MIN_DATA_BYTES.0)?;
+        let mut so_far = 0;
+        let first = samples.iter().find(|sample| {
+            so_far += bytes(sample);
+            bytes(sample) >= MIN_DATA_BYTES.0 || so_far >= MIN_TOTAL_BYTES.0
+        })?;
         // The interval of the first data belongs to the time.
         let start = first.at.saturating_sub(recording.interval);
         let during = |from: Duration| {
@@ -328,6 +336,16 @@ mod tests {
         assert!((found.arrival_bps - 14_480.0 * 8.0).abs() < 1e-6, "{found:?}");
         assert!((found.beside_bps - 15_000.0 * 8.0).abs() < 1e-6, "{found:?}");
         assert!((found.standing_queue_seconds - 5e-3).abs() < 1e-9, "{found:?}");
+        // A slow link never carries much in an interval.
+        let slow = |second: u64| Sample {
+            at: Duration::from_secs(second),
+            flows: [(0, Bytes(1000))].into_iter().collect(),
+            ..Sample::default()
+        };
+        let ports = vec![(0..90).map(slow).collect()];
+        let recording = Recording { ports, ..recording };
+        let found = SendingMetrics::of(&recording, data_flows, Duration::from_secs(4)).unwrap();
+        assert!((found.arrival_bps - 8000.0 * 1448.0 / 1500.0).abs() < 1e-6, "{found:?}");
         let none = Recording::default();
         assert_eq!(SendingMetrics::of(&none, data_flows, Duration::from_secs(4)), None);
     }
