@@ -307,7 +307,7 @@ impl<T: Clone> Link<T> {
 
     /// Sends held segments when the line becomes idle by now.
     ///
-    /// Those that arrived together with one follow it without a pause, for up to a quantum.
+    /// Segments that arrived together follow each other without a pause, for up to a quantum.
     fn send_held(&mut self, now: Picos) {
         let quantum = picos(self.config.quantum);
         let mut batch: Option<(u64, Picos)> = None;

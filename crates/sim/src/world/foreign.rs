@@ -74,7 +74,7 @@ impl<F: Clone> World<F> {
 
     /// Returns packets from outside that arrived while the world ran until a time, in order.
     ///
-    /// Those of other owners stay.
+    /// Arrivals of other owners stay.
     pub fn take_foreign_arrivals(&mut self, is_own: impl Fn(&F) -> bool) -> Vec<ForeignArrival<F>> {
         let arrivals = std::mem::take(&mut self.foreign_arrivals);
         let (own, others) = arrivals.into_iter().partition(|arrival| is_own(&arrival.content));

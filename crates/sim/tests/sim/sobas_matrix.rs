@@ -188,6 +188,5 @@ fn paths_at_random_match_snapshot() {
         _ => path_lines(&rows),
     };
     assert_snapshot(&table, committed, file);
-    // Probes that are packets see a queue half an RTT later than computed ones, which gained.
-    assert!(quantile(alone, 0.5) >= 0.99, "the median path loses a percent at most");
+    assert!(quantile(alone, 0.5) >= 1.0, "the median path gains");
 }
