@@ -4,15 +4,17 @@
 //! the current bottleneck ([`bottleneck()`]); loss samples ([`LossSample`]); the number of streams
 //! at the start ([`initial_streams`]) and during a transfer ([`streams`]); division of a rate among
 //! streams ([`StreamShares`]) and pacing ([`pacing`]); the controller of window and pacing rate
-//! ([`sobas`]); model-based congestion control and CUBIC ([`congestion`]); incast control
-//! ([`ictcp`]); receive-buffer sizing ([`rrda`]); and rate limits by the time of day
-//! ([`Schedule`]).
+//! ([`Controller`]): delay-based control ([`delay`]) or SOBAS ([`sobas`]); model-based congestion
+//! control and CUBIC ([`congestion`]); incast control ([`ictcp`]); receive-buffer sizing
+//! ([`rrda`]); and rate limits by the time of day ([`Schedule`]).
 //!
 //! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its
 //! `clippy.toml` forbid the rest.
 
 mod bottleneck;
 pub mod congestion;
+mod controller;
+pub mod delay;
 pub mod ictcp;
 mod loss;
 mod meter;
@@ -25,6 +27,7 @@ pub mod streams;
 mod units;
 
 pub use bottleneck::{Bottleneck, LimitSamples, bottleneck};
+pub use controller::{Controller, ControllerKind};
 pub use loss::LossSample;
 pub use meter::{Limit, Stage, StageMeter, StageTimes, limited_by};
 pub use schedule::{Schedule, time_of};

@@ -1,5 +1,5 @@
-//! Transfer that is tuned as by the engine: SOBAS with probes and packet trains over the links of
-//! the world, shares of window and pacing rate per stream, and the number of streams.
+//! Transfer that is tuned as by the engine: a controller with probes and packet trains over the
+//! links of the world, shares of window and pacing rate per stream, and the number of streams.
 //!
 //! Reports and requests between both sides take no time, and the hosts never limit.
 
@@ -16,12 +16,12 @@ use crate::presets::PathConfig;
 use crate::tcp::{Algorithm, MAX_WINDOW};
 use crate::world::{FlowId, Route, World};
 use autotuning::{INITIAL_RECEIVE_WINDOW, WindowAutotuning};
-use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
+use bankfull_control::sobas::{Config, Decision, Observation};
 use bankfull_control::streams as stream_control;
 use bankfull_control::streams::{HostLoad, StreamTuner, initial_streams};
-use bankfull_control::{Bottleneck, Bytes, StreamShares, pacing};
+use bankfull_control::{Bottleneck, Bytes, Controller, ControllerKind, StreamShares, pacing};
 use fastrand::Rng;
-use prober::{MIN_PROBE_TIMEOUT, Prober};
+use prober::{MIN_PROBE_TIMEOUT, ProbeDelay, Prober};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ const HOST_CPUS: u32 = 1024;
 /// Parameters of a tuned transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct TunerConfig {
+    /// Controller of window and pacing rate.
+    pub controller: ControllerKind,
     /// Number of streams to begin with.
     pub streams: u32,
     /// Upper bound of the number of streams; `None`: the number is fixed, without BBR.
@@ -52,6 +54,10 @@ pub struct TunerConfig {
     pub is_udp_blocked: bool,
     /// Congestion control of the streams to begin with.
     pub algorithm: Algorithm,
+    /// The streams start as the engine's: an RTT after the first packet train, staggered and paced.
+    ///
+    /// Otherwise they start at once.
+    pub has_engine_start: bool,
     /// The streams negotiate ECN.
     pub ecn: bool,
     /// Seed of the times of the ticks.
@@ -59,14 +65,17 @@ pub struct TunerConfig {
 }
 
 impl Default for TunerConfig {
+    /// Returns the parameters of a single stream under SOBAS.
     fn default() -> Self {
         Self {
+            controller: ControllerKind::Sobas,
             streams: 1,
             max_streams: None,
             start: Duration::ZERO,
             trains: Trains::Sent,
             is_udp_blocked: false,
             algorithm: Algorithm::default(),
+            has_engine_start: false,
             ecn: false,
             seed: 1,
         }
@@ -74,10 +83,16 @@ impl Default for TunerConfig {
 }
 
 impl TunerConfig {
-    /// Returns the parameters of a transfer that chooses its number of streams.
+    /// Returns the parameters of a transfer as with `--tune auto`.
     #[must_use]
     pub fn automatic(rtt: Duration) -> Self {
-        Self { streams: initial_streams(rtt), max_streams: Some(MAX_STREAMS), ..Self::default() }
+        Self {
+            controller: ControllerKind::Delay,
+            has_engine_start: true,
+            streams: initial_streams(rtt),
+            max_streams: Some(MAX_STREAMS),
+            ..Self::default()
+        }
     }
 }
 
@@ -88,7 +103,7 @@ pub struct TunedTransfer {
     trace: Vec<(Duration, String)>,
     /// Number of decisions by the state that they enter.
     decisions: BTreeMap<&'static str, u32>,
-    sobas: Sobas,
+    controller: Controller,
     /// `None` if the number of streams is fixed.
     stream_tuner: Option<StreamTuner>,
     /// Congestion control without BBR.
@@ -117,7 +132,7 @@ impl TunedTransfer {
         // The first train leaves before any data.
         let prober = Prober::new(world, path, route, config);
         let streams = Streams::new(world, route, path.rtt(), config);
-        let sobas = Config {
+        let control = Config {
             window_max: Bytes(MAX_WINDOW),
             capacity_timeout: MIN_PROBE_TIMEOUT,
             rate_max: None,
@@ -127,7 +142,7 @@ impl TunedTransfer {
             streams,
             trace: Vec::new(),
             decisions: BTreeMap::new(),
-            sobas: Sobas::new(sobas),
+            controller: Controller::new(config.controller, control),
             stream_tuner: config.max_streams.map(|max| StreamTuner::new(config.streams, max)),
             algorithm: config.algorithm,
             path: path.clone(),
@@ -149,19 +164,26 @@ impl TunedTransfer {
             return;
         }
         self.next_tick = now + MS * self.rng.u32(9..=11);
-        let rtt = self.prober.exchange(world, now);
+        let mut delays = self.prober.exchange(world, now);
+        if !self.controller.uses_all_echoes() {
+            delays.drain(..delays.len().saturating_sub(1));
+        }
         if let Some(rate) = self.prober.poll_capacity(world, now) {
-            let decision = self.sobas.on_capacity(now, rate);
+            let decision = self.controller.on_capacity(now, rate);
             self.on_decision(decision);
         }
         self.is_odd = !self.is_odd;
-        let is_timed_out = self.prober.is_timed_out(now, self.sobas.min_rtt());
-        if self.is_odd && self.sobas.allows_sparse_sampling() && !is_timed_out {
-            rtt.into_iter().for_each(|rtt| self.sobas.on_rtt_sample(rtt));
+        let is_timed_out = self.prober.is_timed_out(now, self.controller.min_rtt());
+        let is_skipped = self.is_odd && self.controller.allows_sparse_sampling() && !is_timed_out;
+        let latest = if is_skipped { None } else { delays.pop() };
+        for ProbeDelay { rtt, forward } in delays {
+            self.controller.on_delay_sample(now, rtt, Some(forward));
+        }
+        if is_skipped {
             return;
         }
-        let observation = self.observe(world, now, rtt);
-        let decision = self.sobas.observe(&observation);
+        let observation = self.observe(world, now, latest);
+        let decision = self.controller.observe(&observation);
         self.on_decision(decision);
         self.tune_streams(world, &observation);
         self.apply(world);
@@ -171,19 +193,20 @@ impl TunedTransfer {
         &self,
         world: &World<TunerPacket>,
         now: Duration,
-        rtt: Option<Duration>,
+        delay: Option<ProbeDelay>,
     ) -> Observation {
         let open = self.streams.open(world);
         let stats = || open.iter().map(|(_, _, stats)| stats);
         let known = |rtt: &Duration| !rtt.is_zero();
         // Without echoes the sender's TCP RTT is the next best.
-        let is_timed_out = self.prober.is_timed_out(now, self.sobas.min_rtt());
+        let is_timed_out = self.prober.is_timed_out(now, self.controller.min_rtt());
         let smoothed = stats().map(|stats| stats.rtt_smoothed).filter(known).min();
         Observation {
             now,
             streams: self.streams.wanted().min(open.len() as u32),
             received: self.delivered(world),
-            rtt: rtt.or(smoothed.filter(|_| is_timed_out)),
+            rtt: delay.map(|delay| delay.rtt).or(smoothed.filter(|_| is_timed_out)),
+            forward_delay: delay.map(|delay| delay.forward),
             tcp_min_rtt: stats().map(|stats| stats.rtt_min).filter(known).min(),
             probes_lost: self.prober.lost(),
             retransmits: self.retransmits(world),
@@ -199,9 +222,9 @@ impl TunedTransfer {
             now: observation.now,
             active_streams: self.shares.active_count(),
             received: observation.received,
-            min_rtt: self.sobas.min_rtt(),
-            state: self.sobas.state(),
-            path: self.sobas.path_state(),
+            min_rtt: self.controller.min_rtt(),
+            state: self.controller.state(),
+            path: self.controller.path_state(),
             has_bbr: true,
             retransmits: observation.retransmits,
             mss: observation.mss,
@@ -219,7 +242,7 @@ impl TunedTransfer {
         self.streams.request(world, decision.streams);
         let algorithm = if decision.bbr { Algorithm::Bbr } else { self.algorithm };
         self.streams.set_algorithm(world, algorithm);
-        let decision = self.sobas.on_loss_tolerant_cc(observation.now, baseline_loss);
+        let decision = self.controller.on_loss_tolerant_cc(observation.now, baseline_loss);
         self.on_decision(decision);
     }
 
@@ -247,7 +270,8 @@ impl TunedTransfer {
         for (number, flow, _) in open {
             let window = self.shares.window(number, latest.window.min(Bytes(tuned)));
             world.set_receive_window(flow, window);
-            world.set_pacing(flow, latest.pacing.map(|rate| self.shares.rate(number, rate)));
+            let pacing = latest.pacing.map(|rate| self.shares.rate(number, rate));
+            world.set_pacing(flow, pacing.or(self.streams.unrequested_pacing()));
         }
     }
 

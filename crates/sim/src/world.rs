@@ -502,7 +502,11 @@ impl<F: Clone> World<F> {
                 Payload::Foreign(foreign) => {
                     let at =
                         if hop == foreign.route.len() { at.max(foreign.not_before) } else { at };
-                    (Payload::Foreign(foreign.in_run(first, count)), at)
+                    let mut foreign = foreign.in_run(first, count);
+                    if foreign.echo_hop == Some(hop) {
+                        foreign.echoed_at = Some(at);
+                    }
+                    (Payload::Foreign(foreign), at)
                 }
             };
             self.schedule(at, EventKind::Packets { hop, payload, is_marked });

@@ -38,11 +38,11 @@ impl From<FsyncWhen> for Fsync {
 /// `--tune`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TuneHow {
-    /// Window and pacing follow the path; in `cp` the stream count does, too
+    /// Window and pacing follow the path's delay; in `cp` the stream count follows it, too
     Auto,
     /// Window and pacing are left to the kernel, and the stream count stays
     Off,
-    /// Window and pacing follow the path; the stream count stays
+    /// Window and pacing follow the path by SOBAS; the stream count stays
     Sobas,
 }
 

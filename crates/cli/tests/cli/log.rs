@@ -217,12 +217,12 @@ fn verbose_commands_show_decisions() {
     };
     let mut copy = shown(&["cp"]);
     let copied = err(&copy.arg(here.join("file")).arg(proxy.url("")).output().unwrap());
-    assert!(copied.contains(": sobas: ") && copied.contains(": rrda: staging buffer"), "{copied}");
+    assert!(copied.contains(": delay: ") && copied.contains(": rrda: staging buffer"), "{copied}");
     let mut copy = shown(&["cp", "--transport", "quic"]);
     let copied = err(&copy.arg(here.join("file")).arg(daemon.url("over")).output().unwrap());
     assert!(copied.contains(": quic-window: send, window "), "{copied}");
     let probed = err(&shown(&["probe", "--time", "1"]).arg(daemon.url("")).output().unwrap());
-    assert!(probed.contains(": sobas: "), "{probed}");
+    assert!(probed.contains(": delay: "), "{probed}");
     let gather = many.gather(&["--link-rate", "20mbit"], &many.sources());
     // The helper asks for JSON lines.
     let mut text = command();
@@ -246,7 +246,7 @@ fn daemon_logs_decisions_and_files_with_verbose() {
     }
     wait_until("both ended", || with_message(&log, "transfer ended").len() >= 2);
     let decisions = with_message(&log, "tuning decision");
-    for controller in ["sobas", "quic-window"] {
+    for controller in ["delay", "quic-window"] {
         assert!(decisions.iter().any(|line| line["controller"] == controller), "{decisions:?}");
     }
     assert!(decisions.iter().all(|line| line["span"]["id"].is_string()), "{decisions:?}");

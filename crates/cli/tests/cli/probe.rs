@@ -2,6 +2,7 @@
 
 use super::harness::{Daemon, Done, Scratch, SshServer, probe, remote_host, run, wait_until};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -37,17 +38,23 @@ fn probe_of_a_daemon_writes_nothing() {
 }
 
 #[test]
-fn untuned_probe_has_no_decisions() {
+fn probe_is_tuned_as_selected() {
     let root = Scratch::new();
     let daemon = Daemon::start(root.path(), &[]);
-    let decisions = |flags: &[&str]| {
+    let controllers = |flags: &[&str]| {
         let mut probe = daemon.probe();
         probe.args(["--time", "1", "-v"]).args(flags);
         let events = run(probe.arg(daemon.url(""))).expect(0).events();
-        events.iter().filter(|event| event["event"] == "tuning").count()
+        let decisions = events.iter().filter(|event| event["event"] == "tuning");
+        let names = decisions.map(|event| event["controller"].as_str().unwrap().to_owned());
+        names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
     };
-    assert!(decisions(&["--streams", "2"]) > 0);
-    assert_eq!(decisions(&["--streams", "2", "--tune", "off"]), 0);
+    for direction in [&[][..], &["--reverse"]] {
+        let with = |flags: &[&'static str]| controllers(&[direction, flags].concat());
+        assert_eq!(with(&["--streams", "2"]), ["delay"]);
+        assert_eq!(with(&["--tune", "sobas"]), ["sobas"]);
+        assert!(with(&["--streams", "2", "--tune", "off"]).is_empty());
+    }
 }
 
 #[test]

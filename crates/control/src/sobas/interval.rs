@@ -31,6 +31,8 @@ pub struct Observation {
     pub received: Bytes,
     /// Latest RTT of a probe; `None` if none arrived since the last tick.
     pub rtt: Option<Duration>,
+    /// Its part in the direction of the data, from an arbitrary origin.
+    pub forward_delay: Option<Duration>,
     /// Min RTT of TCP, used until a probe has been answered.
     pub tcp_min_rtt: Option<Duration>,
     /// Probes lost in the direction of the data.

@@ -13,6 +13,10 @@ pub struct PathState {
     /// True if nothing is limited: the initial windows of all streams exceed what the path carries.
     /// There are too many streams, or cross traffic leaves too little.
     pub is_oversubscribed: bool,
+    /// True if other flows or a varying rate keep a queue despite lower rates.
+    pub has_foreign_queue: bool,
+    /// True if a queue of acknowledgements limits the rate.
+    pub is_ack_limited: bool,
     /// True if the path is full at the current target. Remains true after the target is raised.
     pub is_full: bool,
 }
@@ -30,6 +34,8 @@ impl Sobas {
             is_lossy: is_lost_without_queue || self.has_loss_without_queue(),
             is_short: disabled_by == Some(Reason::ShortPath),
             is_oversubscribed: matches!(disabled_by, Some(Reason::TooManyStreams(_))),
+            has_foreign_queue: false,
+            is_ack_limited: false,
             is_full: matches!(self.state, State::Limited | State::Growing | State::Reprobing),
         }
     }

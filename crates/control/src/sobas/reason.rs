@@ -74,6 +74,14 @@ pub enum Reason {
     StandingQueue(Duration),
     /// The queue has drained; this rate is slightly below the full path's.
     QueueDrained(Rate),
+    /// The queue is near its target.
+    QueueHeld(Rate, Duration),
+    /// The delay without a queue was not seen for a while.
+    BaseDelayExpired,
+    /// Other flows share the path: the rate follows the window in part.
+    SharedQueue(Duration),
+    /// TCP uses the window only in part.
+    Unused,
     /// The target was raised, and the rate rose.
     RateRose(Rate),
     /// The target was raised, and the rate did not rise.
@@ -126,6 +134,14 @@ impl fmt::Display for Reason {
             Self::QueueDrained(rate) => {
                 write!(f, "the queue has drained; the path carries {rate}")
             }
+            Self::QueueHeld(rate, queue) => {
+                write!(f, "the path carries {rate} with a queue of {:.1} ms", ms(*queue))
+            }
+            Self::BaseDelayExpired => f.write_str("measuring the delay without a queue"),
+            Self::SharedQueue(queue) => {
+                write!(f, "other flows share the path and its queue of {:.1} ms", ms(*queue))
+            }
+            Self::Unused => f.write_str("TCP uses only a part of the window"),
             Self::RateRose(rate) => write!(f, "the rate rose to {rate} with a higher limit"),
             Self::NoGain(rate) => write!(f, "the rate stayed at {rate} with a higher limit"),
             Self::ProbeUp => f.write_str("probing for more bandwidth"),

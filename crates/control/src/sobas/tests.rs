@@ -520,6 +520,8 @@ fn path_state_follows_from_decision_and_loss() {
                 is_full: last.is_some_and(|last| {
                     [State::Limited, State::Growing, State::Reprobing].contains(&last.state)
                 }),
+                is_ack_limited: false,
+                has_foreign_queue: false,
             };
             assert_eq!(script.sobas.path_state(), expected, "{last:?}");
             seen.push(expected);

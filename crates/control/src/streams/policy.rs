@@ -12,7 +12,7 @@ const CPU_BOUND_SHARE: f64 = 0.7;
 
 /// Fewest streams of a search: while one repairs a loss or waits for its disk, the other continues.
 /// (chosen: one or two suffice on clean paths)
-const MIN_SEARCH_STREAMS: u32 = 2;
+pub(super) const MIN_SEARCH_STREAMS: u32 = 2;
 
 /// RTT above which fewer streams are not tried: the remaining ones need too long to widen their
 /// windows. (measured, docs/algorithms/streams.md: 15 % more at 50 ms, 27 % less at 150 ms)
@@ -75,6 +75,10 @@ pub enum LimitingFactor {
     RateMax,
     /// The initial windows of all streams exceed what the path carries.
     InitialWindows,
+    /// A queue of acknowledgements limits the rate; fewer streams need fewer of them.
+    Acknowledgements,
+    /// Other flows keep a queue; more streams would take their share.
+    SharedQueue,
     /// Cross traffic congests the path, or it loses segments at random.
     Congestion,
     /// The same without a queue; a BBR trial can distinguish the two.
@@ -96,6 +100,8 @@ impl PathConditions {
     ///
     /// - A full path without losses carries no more with more or fewer streams, and a search costs:
     ///   remaining streams must widen their windows first.
+    /// - More streams beside other flows take their share, and fewer acknowledgements queue with
+    ///   fewer streams.
     /// - On a congested or randomly lossy path each stream gets its share, so more streams get
     ///   more. Without a queue, BBR is tried first: it ignores such losses and needs no more
     ///   streams.
@@ -110,16 +116,19 @@ impl PathConditions {
                 self.fewer(self.full_tso_streams)
             }
             LimitingFactor::Host(_) => SearchDirection::Keep,
-            LimitingFactor::InitialWindows => match self.fewer(1) {
-                SearchDirection::Fewer(min_streams) => SearchDirection::JumpTo(min_streams),
-                other => other,
-            },
+            LimitingFactor::InitialWindows | LimitingFactor::Acknowledgements => {
+                match self.fewer(1) {
+                    SearchDirection::Fewer(min_streams) => SearchDirection::JumpTo(min_streams),
+                    other => other,
+                }
+            }
             LimitingFactor::CpuPerStream => self.more(self.cpus),
             LimitingFactor::Congestion | LimitingFactor::WindowLimit => self.more(self.max_streams),
             LimitingFactor::LossWithoutQueue => SearchDirection::TryBbr,
             LimitingFactor::PathFull
             | LimitingFactor::RateMax
             | LimitingFactor::ShortPath
+            | LimitingFactor::SharedQueue
             | LimitingFactor::Unknown => SearchDirection::Keep,
         };
         (direction, factor)
@@ -130,6 +139,9 @@ impl PathConditions {
         // At the smallest number, the streams themselves are not the cause.
         if self.path.is_oversubscribed && self.fewer(1) != SearchDirection::Keep {
             return LimitingFactor::InitialWindows;
+        }
+        if self.path.is_ack_limited && self.fewer(1) != SearchDirection::Keep {
+            return LimitingFactor::Acknowledgements;
         }
         // The rate limiter blocks the sender, so it is not the bottleneck.
         if self.is_at_rate_max {
@@ -156,6 +168,9 @@ impl PathConditions {
             State::Limited | State::Growing | State::Reprobing => LimitingFactor::PathFull,
             State::Avoidance | State::Disabled if self.path.is_lossy && self.has_bbr => {
                 LimitingFactor::LossWithoutQueue
+            }
+            State::Avoidance | State::Disabled if self.path.has_foreign_queue => {
+                LimitingFactor::SharedQueue
             }
             State::Avoidance | State::Disabled => LimitingFactor::Congestion,
             State::Probing | State::StartBounded | State::StartOpen => LimitingFactor::Unknown,
@@ -199,6 +214,8 @@ impl fmt::Display for LimitingFactor {
             Self::RateMax => "the maximum rate is reached",
             Self::WindowLimit => "the windows that the hosts allow are full",
             Self::InitialWindows => "the initial windows exceed the path",
+            Self::Acknowledgements => "acknowledgements queue on the way back",
+            Self::SharedQueue => "other flows keep a queue",
             Self::Congestion => "the path has cross traffic or random loss",
             Self::LossWithoutQueue => "losses continue without a queue",
             Self::CpuPerStream => "each stream saturates a CPU and others are idle",
@@ -214,8 +231,14 @@ impl fmt::Display for LimitingFactor {
 mod tests {
     use super::*;
 
-    const USUAL_PATH: PathState =
-        PathState { is_lossy: false, is_short: false, is_oversubscribed: false, is_full: false };
+    const USUAL_PATH: PathState = PathState {
+        is_lossy: false,
+        is_short: false,
+        is_oversubscribed: false,
+        is_ack_limited: false,
+        has_foreign_queue: false,
+        is_full: false,
+    };
     const LOSSY_PATH: PathState = PathState { is_lossy: true, ..USUAL_PATH };
     const SHORT_PATH: PathState = PathState { is_short: true, ..USUAL_PATH };
     const CROWDED_PATH: PathState = PathState { is_oversubscribed: true, ..USUAL_PATH };
@@ -246,6 +269,10 @@ mod tests {
         for state in [State::Avoidance, State::Disabled] {
             assert_eq!(of(state), (SearchDirection::More(64), LimitingFactor::Congestion));
         }
+        let shared = PathState { has_foreign_queue: true, ..USUAL_PATH };
+        let shared = PathConditions { state: State::Disabled, path: shared, ..SIXTEEN_STREAMS };
+        let kept = (SearchDirection::Keep, LimitingFactor::SharedQueue);
+        assert_eq!(shared.search_direction(), kept);
         let lossy = |state| PathConditions { state, path: LOSSY_PATH, ..SIXTEEN_STREAMS };
         let offers = |state| PathConditions { has_bbr: true, ..lossy(state) }.search_direction();
         assert_eq!(

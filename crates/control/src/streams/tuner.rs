@@ -221,6 +221,10 @@ impl StreamTuner {
         if latest.received == Bytes(0) {
             return None;
         }
+        if let Some((streams, factor)) = self.fitting_streams(latest) {
+            self.search = None;
+            return self.decide(streams, latest.now, Reason::KnownFit(factor));
+        }
         let direction = self.evaluate(latest);
         if self.bbr_loss_intervals.is_some_and(|count| count >= MIN_AGREEING_INTERVALS) {
             (self.bbr_loss_intervals, self.bbr_baseline, self.result) = (None, None, None);
@@ -260,6 +264,17 @@ impl StreamTuner {
             whole >= pacing::FAST_LINE_STREAMS && self.search.is_none() && self.result.is_none();
         let is_usual = self.streams <= MAX_DEFAULT_STREAMS;
         Some(whole.max(MIN_FAST_LINE_STREAMS)).filter(|&n| is_more && is_usual && n < self.streams)
+    }
+
+    /// Returns a smaller number that the findings about the path require at once.
+    fn fitting_streams(&self, latest: &Observation) -> Option<(u32, LimitingFactor)> {
+        let factor = match latest.path {
+            PathState { is_oversubscribed: true, .. } => LimitingFactor::InitialWindows,
+            PathState { is_ack_limited: true, .. } => LimitingFactor::Acknowledgements,
+            _ => return None,
+        };
+        let fewest = super::policy::MIN_SEARCH_STREAMS.max(latest.min_streams);
+        (self.streams > fewest).then_some((fewest, factor))
     }
 
     /// Evaluates a completed interval; returns the direction of a search that is due.
@@ -355,7 +370,6 @@ impl StreamTuner {
         let selection = match direction {
             SearchDirection::Keep => return None,
             SearchDirection::JumpTo(streams) => {
-                self.result = Some(self.new_result(factor, latest));
                 return self.decide(streams, latest.now, Reason::KnownFit(factor));
             }
             SearchDirection::Fewer(min) => Selection::Fewer(Halving::new(self.streams, min)),

@@ -248,9 +248,11 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Controller {
-    /// Window and pacing of a session's streams.
+    /// Window and pacing of a session's streams, by SOBAS.
     #[default]
     Sobas,
+    /// The same, by delay-based control.
+    Delay,
     /// Number of streams, and their congestion control.
     Streams,
     /// Windows of all sessions that receive over an interface.
@@ -267,6 +269,7 @@ impl Controller {
     pub fn name(self) -> &'static str {
         match self {
             Self::Sobas => "sobas",
+            Self::Delay => "delay",
             Self::Streams => "streams",
             Self::Ictcp => "ictcp",
             Self::QuicWindow => "quic-window",

@@ -38,12 +38,12 @@ pub enum Fsync {
 /// Parameters that are tuned while a copy runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tune {
-    /// Window, pacing and, unless set, the number of data streams.
+    /// Window and pacing by delay-based control and, unless set, the number of data streams.
     #[default]
     Auto,
     /// Left to the kernel.
     Off,
-    /// Window and pacing only.
+    /// Window and pacing only, by SOBAS as in its paper.
     Sobas,
 }
 

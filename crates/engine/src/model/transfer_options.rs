@@ -7,7 +7,7 @@ use super::options::{
 };
 use super::overrides::Overrides;
 use crate::base::location::Location;
-use bankfull_control::{Bytes, Rate};
+use bankfull_control::{Bytes, ControllerKind, Rate};
 use bankfull_proto::filter::FilterScope;
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::names::NameList;
@@ -125,6 +125,14 @@ impl TransferOptions {
     pub(crate) fn max_streams(&self) -> Option<u32> {
         let may_vary = self.streams.is_none() && self.tune == Tune::Auto && !self.dry_run;
         (may_vary && self.is_tuned()).then_some(MAX_STREAMS)
+    }
+
+    /// Controller of windows and pacing, if they are tuned.
+    pub(crate) fn controller(&self) -> ControllerKind {
+        match self.tune {
+            Tune::Sobas => ControllerKind::Sobas,
+            Tune::Auto | Tune::Off => ControllerKind::Delay,
+        }
     }
 
     /// True if windows and pacing are tuned.

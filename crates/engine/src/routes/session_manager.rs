@@ -34,8 +34,8 @@ use crate::transport::start_stagger::StartStagger;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
-use bankfull_control::Rate;
 use bankfull_control::sobas::CachedPath;
+use bankfull_control::{ControllerKind, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
@@ -468,6 +468,9 @@ impl SessionManager {
             rate: Rate::from_bytes_per_sec(bytes_per_sec),
             rtt: Duration::from_micros(rtt_us),
         });
+        if open.tune_sobas == Some(true) {
+            session.controller = ControllerKind::Sobas;
+        }
         let is_autotuned = is_autotuned(open);
         session.buffer_pool = Arc::clone(&self.policy.buffer_pool);
         session.send.start_stagger = is_autotuned.then(|| StartStagger::new(streams));

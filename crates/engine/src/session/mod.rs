@@ -21,7 +21,7 @@ use crate::transport::entry_quota::EntryQuota;
 use crate::transport::socket::Socket;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use bankfull_control::sobas::CachedPath;
-use bankfull_control::{Bytes, Rate, pacing};
+use bankfull_control::{Bytes, ControllerKind, Rate, pacing};
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::session::{Guard, Role};
 use bankfull_proto::wire::control::RateLimit;
@@ -63,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) advice: Mutex<Option<BufferAdvice>>,
     /// Rate and RTT of the path in an earlier transfer.
     pub(crate) cached_path: Option<CachedPath>,
+    /// Controller of window and pacing rate, on the receiving side.
+    pub(crate) controller: ControllerKind,
 }
 
 impl Session {

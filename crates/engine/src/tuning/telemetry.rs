@@ -172,12 +172,17 @@ impl<'a> Telemetry<'a> {
         }
     }
 
-    /// Emits a decision on window and pacing.
-    pub(crate) fn emit_decision(&self, decision: &Decision, window: Option<Bytes>) {
+    /// Emits a controller's decision on window and pacing.
+    pub(crate) fn emit_decision(
+        &self,
+        controller: Controller,
+        decision: &Decision,
+        window: Option<Bytes>,
+    ) {
         self.record_rate(decision.state.name(), decision.pacing);
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
-            controller: Controller::Sobas,
+            controller,
             state: decision.state.name().to_owned(),
             window,
             pacing: decision.pacing,
@@ -277,7 +282,7 @@ impl<'a> Telemetry<'a> {
         self.record_rate(&report.state, report.bytes_per_sec.map(Rate::from_bytes_per_sec));
         self.record_streams(report.streams);
         let controller = controller_of(report);
-        // The state is that of SOBAS, or the sharing of ICTCP.
+        // The state is that of window and pacing, or the sharing of ICTCP.
         let has_state = controller != Controller::Streams;
         self.stats.event(Event::Tuning(TuningDecision {
             at: self.stats.elapsed(),
@@ -350,7 +355,8 @@ impl PendingDecision {
 }
 
 /// Controllers by their code in a receiver report.
-const CONTROLLERS: [Controller; 3] = [Controller::Sobas, Controller::Streams, Controller::Ictcp];
+const CONTROLLERS: [Controller; 4] =
+    [Controller::Sobas, Controller::Streams, Controller::Ictcp, Controller::Delay];
 
 /// Returns the controller whose decision a receiver reports; SOBAS for an unknown code.
 fn controller_of(report: &ReceiverReport) -> Controller {

@@ -71,7 +71,7 @@ impl TrainCollector {
         if train.len() < self.packets {
             let bytes = Bytes(arrived.len as u64);
             let sent = Duration::from_micros(arrived.probe.timestamp_us);
-            train.push(Arrival { at: arrived.at, sent, bytes });
+            train.push(Arrival { number: arrived.probe.number, at: arrived.at, sent, bytes });
             self.last_arrival = Some(now);
             self.is_complete |= is_complete;
         }

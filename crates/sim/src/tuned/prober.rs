@@ -76,9 +76,20 @@ impl DatagramSender {
             max_run: 1,
             route: Rc::clone(route),
             not_before: Duration::ZERO,
+            echo_hop: Some(self.round_trip.len() - self.forward.len()),
+            echoed_at: None,
         };
         world.inject(at, foreign);
     }
+}
+
+/// Delays of a probe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProbeDelay {
+    /// Round trip.
+    pub(super) rtt: Duration,
+    /// One way, from its echo on: the direction of the data.
+    pub(super) forward: Duration,
 }
 
 /// Measures RTT, loss and capacity of a path with datagrams.
@@ -119,14 +130,14 @@ impl Prober {
         }
     }
 
-    /// Sends the next probe and handles what arrived. Returns the latest RTT.
+    /// Sends the next probe and handles what arrived. Returns the delays of all echoes, in order.
     pub(super) fn exchange(
         &mut self,
         world: &mut World<TunerPacket>,
         now: Duration,
-    ) -> Option<Duration> {
+    ) -> Vec<ProbeDelay> {
         if self.is_udp_blocked {
-            return None;
+            return Vec::new();
         }
         let (number, sent) = (self.next_number, world.now());
         self.next_number += 1;
@@ -134,24 +145,26 @@ impl Prober {
         self.sender.send(world, sent, PacketKind::Probe { number, sent }, (1, PROBE_BYTES));
         let owner = self.sender.owner;
         let arrived = world.take_foreign_arrivals(|packet| packet.owner == owner);
-        arrived.iter().fold(None, |rtt, arrival| self.on_arrival(arrival, now).or(rtt))
+        arrived.iter().filter_map(|arrival| self.on_arrival(arrival, now)).collect()
     }
 
     fn on_arrival(
         &mut self,
         arrival: &ForeignArrival<TunerPacket>,
         now: Duration,
-    ) -> Option<Duration> {
+    ) -> Option<ProbeDelay> {
         match arrival.content.kind {
             PacketKind::Probe { number, sent } => {
                 self.on_echo(number);
                 self.last_echo_at = now;
                 let rtt = arrival.at.saturating_sub(sent);
-                (!rtt.is_zero() && rtt < MAX_PLAUSIBLE_RTT).then_some(rtt)
+                let forward = arrival.at.saturating_sub(arrival.echoed_at.unwrap_or(sent));
+                let is_plausible = !rtt.is_zero() && rtt < MAX_PLAUSIBLE_RTT;
+                is_plausible.then_some(ProbeDelay { rtt, forward })
             }
             PacketKind::Train(packet) => {
                 let is_last = arrival.first + arrival.count == packet.packets;
-                self.trains.on_packet(&packet, arrival.at, is_last, now);
+                self.trains.on_packet(&packet, (arrival.first, arrival.at), is_last, now);
                 None
             }
         }
@@ -215,7 +228,8 @@ mod tests {
         let mut rtts = Vec::new();
         world.run_with(MS * 3000, MS * 10, |world| {
             let now = world.now();
-            rtts.extend(prober.exchange(world, now).map(|rtt| rtt.as_secs_f64() * 1e3));
+            let delays = prober.exchange(world, now);
+            rtts.extend(delays.iter().map(|delay| delay.rtt.as_secs_f64() * 1e3));
         });
         rtts.push(prober.lost() as f64);
         rtts

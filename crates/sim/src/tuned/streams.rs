@@ -4,12 +4,22 @@ use super::autotuning::INITIAL_RECEIVE_WINDOW;
 use super::{TunerConfig, TunerPacket};
 use crate::tcp::Algorithm;
 use crate::world::{FlowConfig, FlowId, FlowStats, Route, World};
-use bankfull_control::Bytes;
+use bankfull_control::{Bytes, Rate};
 use std::time::Duration;
 
 /// Round trips from the decision for a stream to its first data. (chosen: the request, and the
 /// handshake of TCP)
 const OPENING_RTTS: u32 = 2;
+
+/// Fraction of an RTT within which all streams start.
+/// (crates/engine/src/transport/start_stagger.rs)
+const STAGGER_RTT_FRACTION: f64 = 0.5;
+
+/// Minimum RTT for such a start, paced before a rate is requested. (as above)
+const MIN_PACING_RTT: Duration = Duration::from_millis(5);
+
+/// Non-limiting rate that enables pacing.
+const UNLIMITED_PACING: Rate = Rate::from_bytes_per_sec(u64::MAX / 16);
 
 /// Streams of a transfer.
 #[derive(Debug)]
@@ -37,12 +47,21 @@ impl Streams {
             algorithm: config.algorithm,
             ecn: config.ecn,
             receive_window: Bytes(INITIAL_RECEIVE_WINDOW),
+            pacing: (config.has_engine_start && rtt >= MIN_PACING_RTT).then_some(UNLIMITED_PACING),
             ..FlowConfig::new(route)
         };
         let opening_time = rtt * OPENING_RTTS;
         let (flows, opens_at) = (Vec::new(), Vec::new());
         let mut streams = Self { flows, opens_at, wanted: 0, config: flow, opening_time };
-        streams.set_wanted(world, config.streams, config.start);
+        let (lead, stagger) = match config.has_engine_start {
+            true if rtt >= MIN_PACING_RTT => (rtt, rtt.mul_f64(STAGGER_RTT_FRACTION)),
+            true => (rtt, Duration::ZERO),
+            false => (Duration::ZERO, Duration::ZERO),
+        };
+        for number in 0..config.streams {
+            let pause = stagger * number / config.streams;
+            streams.set_wanted(world, number + 1, config.start + lead + pause);
+        }
         streams
     }
 
@@ -73,6 +92,11 @@ impl Streams {
     pub(super) fn set_algorithm(&mut self, world: &mut World<TunerPacket>, algorithm: Algorithm) {
         self.config.algorithm = algorithm;
         self.flows.iter().for_each(|&flow| world.set_algorithm(flow, algorithm));
+    }
+
+    /// Returns the pacing rate without a requested one.
+    pub(super) fn unrequested_pacing(&self) -> Option<Rate> {
+        self.config.pacing
     }
 
     pub(super) fn flows(&self) -> &[FlowId] {

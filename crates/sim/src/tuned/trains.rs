@@ -113,7 +113,7 @@ impl TrainProber {
     pub(super) fn on_packet(
         &mut self,
         packet: &TrainPacket,
-        at: Duration,
+        (number, at): (u32, Duration),
         is_last: bool,
         now: Duration,
     ) {
@@ -122,7 +122,7 @@ impl TrainProber {
         // The network may duplicate packets.
         if train.len() < self.packets as usize {
             let bytes = Bytes(TRAIN_PACKET_BYTES.into());
-            train.push(Arrival { at, sent: packet.sent, bytes });
+            train.push(Arrival { number: number.into(), at, sent: packet.sent, bytes });
             self.last_arrival = Some(now);
             self.is_complete |= is_last && index as usize == TRAIN_COUNT - 1;
         }

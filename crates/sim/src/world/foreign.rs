@@ -26,6 +26,10 @@ pub struct Foreign<F> {
     pub route: Rc<[LinkId]>,
     /// Earliest arrival time.
     pub not_before: Duration,
+    /// Hop before which a host echoes the packets, if any.
+    pub echo_hop: Option<usize>,
+    /// Time of the echo.
+    pub echoed_at: Option<Duration>,
 }
 
 /// Packets from outside that have passed their route.
@@ -41,6 +45,8 @@ pub struct ForeignArrival<F> {
     pub at: Duration,
     /// Congestion experienced on the way.
     pub is_marked: bool,
+    /// Time of the echo on the way.
+    pub echoed_at: Option<Duration>,
 }
 
 impl<F: Clone> Foreign<F> {
@@ -58,9 +64,9 @@ impl<F: Clone> Foreign<F> {
     }
 
     pub(super) fn arrive(self, at: Duration, is_marked: bool) -> ForeignArrival<F> {
-        let Self { content, first, burst, ecn, .. } = self;
+        let Self { content, first, burst, ecn, echoed_at, .. } = self;
         let is_marked = is_marked || ecn == Ecn::Marked;
-        ForeignArrival { content, first, count: burst.segments, at, is_marked }
+        ForeignArrival { content, first, count: burst.segments, at, is_marked, echoed_at }
     }
 }
 

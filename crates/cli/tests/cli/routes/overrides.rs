@@ -1,4 +1,5 @@
-//! Settings by the user instead of tuning: `--max-rate`, `--schedule`, `--buffer`, `--congestion`.
+//! Settings by the user instead of tuning: `--max-rate`, `--schedule`, `--buffer`, `--congestion`;
+//! and the controller that tunes.
 //! `ss` on the sending side shows the effect on connections.
 
 use super::super::harness::{
@@ -6,6 +7,7 @@ use super::super::harness::{
     is_over_path, run, run_there, wait_until, write_file,
 };
 use super::{UNREACHABLE, cp_through_firewall, firewalled};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -52,6 +54,39 @@ fn max_rate_limits_copies_with_a_daemon() {
         assert_same(&from.join("file"), &to.join("pushed"));
         capped(daemon.cp().args(flags).arg(daemon.url("pushed")).arg(to.join("pulled")));
         assert_same(&from.join("file"), &to.join("pulled"));
+    }
+}
+
+/// Returns the distinct controllers of window and pacing that decided in a copy.
+fn controllers_of(command: &mut Command) -> BTreeSet<String> {
+    let events = run(command.args(["--max-rate", "40mbit"])).expect(0).events();
+    let names = events.iter().filter_map(|event| event["controller"].as_str());
+    names.filter(|name| *name != "streams").map(str::to_owned).collect()
+}
+
+#[test]
+fn tune_selects_the_controller_of_both_receivers() {
+    let ssh = SshServer::start();
+    for (flags, controller) in [
+        (&[][..], "delay"),
+        (&["--streams", "2"], "delay"),
+        (&["--tune", "sobas"], "sobas"),
+        (&["--tune", "sobas", "--streams", "2"], "sobas"),
+    ] {
+        let expected = BTreeSet::from([controller.to_owned()]);
+        let (from, to) = (source(), Scratch::new());
+        let daemon = Daemon::start(to.path(), &[]);
+        let file = from.join("file");
+        let pushed = controllers_of(daemon.cp().args(flags).arg(&file).arg(daemon.url("pushed")));
+        assert_eq!(pushed, expected, "{flags:?}");
+        let copy = to.join("pulled");
+        let pulled = controllers_of(daemon.cp().args(flags).arg(daemon.url("pushed")).arg(copy));
+        assert_eq!(pulled, expected, "{flags:?}");
+        if let Some(ssh) = &ssh {
+            let there = SshServer::place(&to.join("over-ssh"));
+            let pushed = controllers_of(ssh.cp().args(flags).arg(&file).arg(there));
+            assert_eq!(pushed, expected, "{flags:?}");
+        }
     }
 }
 
@@ -135,7 +170,7 @@ fn schedule_that_changes_is_followed_by_a_running_copy() {
         assert!(
             is_over_path()
                 || events.iter().any(|event| {
-                    event["controller"] == "sobas"
+                    event["controller"] == "delay"
                         && event["reason"] == "there is no maximum rate any more"
                 })
         );

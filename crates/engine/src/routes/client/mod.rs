@@ -456,6 +456,7 @@ impl Request<'_> {
         let uses_credit = opened.credit == Some(true);
         let mut session = Session::new(self.options.overrides.clone(), count);
         session.cached_path = self.earlier.sustained;
+        session.controller = self.options.controller();
         session.buffer_pool = Arc::clone(&self.context.buffer_pool);
         session.target.max = max_streams;
         session.is_rate_followed = opened.rate_changes == Some(true);

@@ -11,6 +11,7 @@ use crate::file_io::roots::{ChangeReader, MetadataTarget, ReceiveTarget, sources
 use crate::model::metadata::Permits;
 use crate::model::options::Fsync;
 use crate::run::driver::report_destinations;
+use bankfull_control::ControllerKind;
 use bankfull_proto::names::NameList;
 use bankfull_proto::sources::{check_contents, check_sources};
 use bankfull_proto::wire::control::{self, Direction, MetadataRules, Open, Source};
@@ -35,6 +36,8 @@ impl Request<'_> {
             streams,
             timeout_ms: u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX),
             autotune_off: (!options.is_tuned()).then_some(true),
+            tune_sobas: (options.is_tuned() && options.controller() == ControllerKind::Sobas)
+                .then_some(true),
             throughput_test_ms: options.purpose.test_time().map(|time| time.as_millis() as u32),
             max_streams: options.max_streams(),
             credit: self.may_use_credit().then_some(true),

@@ -6,8 +6,8 @@ use crate::session::interface_sharing::LastDecision;
 use crate::transport::control::Outbox;
 use crate::tuning::telemetry::{PendingDecision, Snapshot, Telemetry};
 use crate::tuning::{MAX_TCP_WINDOW, WINDOW_REPORT_INTERVAL, is_factor_apart};
-use bankfull_control::sobas::Decision;
-use bankfull_control::{Bytes, Rate, streams};
+use bankfull_control::sobas::{Decision, Reason, State};
+use bankfull_control::{Bytes, ControllerKind, Rate, streams};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -15,6 +15,10 @@ use std::time::Duration;
 pub(super) struct DecisionReporter<'a> {
     telemetry: Telemetry<'a>,
     outbox: Outbox,
+    /// Controller of window and pacing.
+    controller: Controller,
+    /// Time and state of its last reported decision.
+    last_report: Option<(Duration, State)>,
     /// RTT samples since the last report.
     rtts: Vec<Duration>,
     /// Decisions not yet reported to a remote client.
@@ -27,10 +31,16 @@ pub(super) struct DecisionReporter<'a> {
 }
 
 impl<'a> DecisionReporter<'a> {
-    pub(super) fn new(telemetry: Telemetry<'a>, outbox: Outbox) -> Self {
+    pub(super) fn new(telemetry: Telemetry<'a>, outbox: Outbox, kind: ControllerKind) -> Self {
+        let controller = match kind {
+            ControllerKind::Delay => Controller::Delay,
+            ControllerKind::Sobas => Controller::Sobas,
+        };
         Self {
             telemetry,
             outbox,
+            controller,
+            last_report: None,
             rtts: Vec::new(),
             pending_decisions: VecDeque::new(),
             pending_stream_decisions: VecDeque::new(),
@@ -54,13 +64,30 @@ impl<'a> DecisionReporter<'a> {
         self.rtts.push(rtt);
     }
 
-    /// Reports a decision on window and pacing.
+    /// Reports a decision on window and pacing, unless one of its kind is recent.
     pub(super) fn on_decision(&mut self, decision: &Decision, window: Option<Bytes>) {
-        self.telemetry.emit_decision(decision, window);
+        if !self.is_reportable(decision) {
+            return;
+        }
+        self.last_report = Some((decision.at, decision.state));
+        self.telemetry.emit_decision(self.controller, decision, window);
         let pending = &mut self.pending_decisions;
         if !self.telemetry.is_client() && pending.len() < MAX_QUEUED_REPORTS {
             pending.push_back(*decision);
         }
+    }
+
+    /// True if a decision changes the state or user's limit, or reports are old.
+    ///
+    /// Delay-based control decides several times a second; SOBAS's decisions are all reported.
+    fn is_reportable(&self, decision: &Decision) -> bool {
+        let is_limit = matches!(decision.reason, Reason::RateMaxChanged(_));
+        // Growth and trials take turns with a limited path.
+        let class = |state| if state == State::Growing { State::Limited } else { state };
+        let is_due = |(at, state)| {
+            class(decision.state) != class(state) || decision.at >= at + WINDOW_REPORT_INTERVAL
+        };
+        self.controller == Controller::Sobas || is_limit || self.last_report.is_none_or(is_due)
     }
 
     /// Reports a decision on the stream count, with the current pacing rate and window.
@@ -104,8 +131,9 @@ impl<'a> DecisionReporter<'a> {
         }
     }
 
-    /// Drops the decisions that were not reported yet.
+    /// Drops the decisions that were not reported yet; the next one is reported.
     pub(super) fn drop_pending_decisions(&mut self) {
+        self.last_report = None;
         self.pending_decisions.clear();
         self.pending_stream_decisions.clear();
     }
@@ -154,7 +182,7 @@ impl<'a> DecisionReporter<'a> {
             snapshot.window = window.map(|window| window.0);
             snapshot.bytes_per_sec = decision.pacing.map(Rate::bytes_per_sec);
             let reason = decision.reason.to_string();
-            let controller = Controller::Sobas;
+            let controller = self.controller;
             let pending = Some(PendingDecision { controller, reason, streams: None });
             let state = decision.state.name();
             if !self.telemetry.send_report(&self.outbox, snapshot, state, pending) {
@@ -162,5 +190,59 @@ impl<'a> DecisionReporter<'a> {
             }
             self.pending_decisions.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::event::{Event, EventSink};
+    use crate::stats::session_stats::SessionStats;
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Decisions as (controller, state).
+    #[derive(Default)]
+    struct Decisions(Mutex<Vec<(&'static str, String)>>);
+
+    impl EventSink for Decisions {
+        fn event(&self, event: Event) {
+            if let Event::Tuning(decision) = event {
+                self.0.lock().unwrap().push((decision.controller.name(), decision.state));
+            }
+        }
+    }
+
+    fn decision(at_ms: u32, state: State) -> Decision {
+        let reason = Reason::QueueDrained(Rate::default());
+        Decision { at: MS * at_ms, state, window: Bytes::mib(1), pacing: None, reason }
+    }
+
+    /// Reports decisions; returns the states that are emitted on a client.
+    fn reported(kind: ControllerKind, decisions: &[Decision]) -> Vec<(&'static str, String)> {
+        let events = Decisions::default();
+        let stats = SessionStats::new(&events, Instant::now());
+        let telemetry = Telemetry::new(&stats, true);
+        let mut reporter = DecisionReporter::new(telemetry, Outbox::default(), kind);
+        decisions.iter().for_each(|decision| reporter.on_decision(decision, None));
+        events.0.into_inner().unwrap()
+    }
+
+    #[test]
+    fn frequent_decisions_of_one_state_are_left_out() {
+        use State::{Growing, Limited};
+        let every_100_ms: Vec<_> = (0..30).map(|n| decision(n * 100, Limited)).collect();
+        assert_eq!(reported(ControllerKind::Sobas, &every_100_ms).len(), 30);
+        let found = reported(ControllerKind::Delay, &every_100_ms);
+        assert_eq!(found, vec![("delay", "limited".to_owned()); 3]);
+        let limit = Decision { reason: Reason::RateMaxChanged(None), ..decision(30, Growing) };
+        let mixed = [decision(0, Limited), decision(10, Growing), decision(20, Growing), limit];
+        let found = reported(ControllerKind::Delay, &mixed);
+        assert_eq!(
+            found.iter().map(|(_, state)| state.as_str()).collect::<Vec<_>>(),
+            ["limited", "growing", "growing"]
+        );
     }
 }

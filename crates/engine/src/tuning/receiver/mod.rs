@@ -1,12 +1,13 @@
 //! Tuning of the receiving side: samples its sockets, passes observations to the controller, clamps
 //! windows and requests a rate from the sender.
 //!
-//! A tick runs in one direction: [`PathProber`] and [`ConnectionSampler`] observe; SOBAS and
-//! [`StreamControl`] decide; [`RateRequester`] and [`WindowActuator`] apply; [`DecisionReporter`]
-//! reports.
+//! A tick runs in one direction: [`PathProber`] and [`ConnectionSampler`] observe; the
+//! [`Controller`] and [`StreamControl`] decide; [`RateRequester`] and [`WindowActuator`] apply;
+//! [`DecisionReporter`] reports.
 
 mod connection_sampler;
 mod decision_reporter;
+mod forward_delay;
 mod path_prober;
 mod rate_requester;
 mod stream_control;
@@ -22,13 +23,14 @@ use super::{
 use crate::base::sync::Latch;
 use crate::session::Session;
 use crate::transport::control::Outbox;
-use bankfull_control::sobas::{Config, Decision, Observation, Sobas};
+use bankfull_control::sobas::{Config, Decision, Observation};
 use bankfull_control::streams::{self, HostLoad};
-use bankfull_control::{Bytes, Rate, StageTimes, pacing};
+use bankfull_control::{Bytes, Controller, Rate, StageTimes, pacing};
 use bankfull_proto::wire::control::{RateRequest, stage_times};
 use connection_sampler::ConnectionSampler;
 use decision_reporter::DecisionReporter;
-use path_prober::{MAX_PLAUSIBLE_RTT, PathProber};
+use forward_delay::MAX_PLAUSIBLE_RTT;
+use path_prober::{PathProber, ProbeDelay};
 use rate_requester::RateRequester;
 use std::time::{Duration, Instant};
 use stream_control::StreamControl;
@@ -45,7 +47,7 @@ pub(crate) struct ReceiverTuner<'a> {
     started: Instant,
     prober: PathProber,
     connections: ConnectionSampler,
-    sobas: Sobas,
+    controller: Controller,
     /// Current decision on window and pacing of all streams together.
     decision: Option<Decision>,
     stream_control: StreamControl,
@@ -68,23 +70,23 @@ impl<'a> ReceiverTuner<'a> {
         let started = Instant::now();
         let prober = PathProber::new(probe_channel, started);
         let rate_max = session.rate_max();
-        let sobas = Sobas::new(Config {
+        let config = Config {
             window_max: MAX_TCP_WINDOW,
             capacity_timeout: prober.capacity_timeout(),
             rate_max,
             cached_path: session.cached_path,
-        });
+        };
         Self {
             session,
             started,
             prober,
             connections: ConnectionSampler::default(),
-            sobas,
+            controller: Controller::new(session.controller, config),
             decision: None,
             stream_control: StreamControl::new(session.wanted_streams(), session.target.max),
             requester: RateRequester::new(outbox.clone()),
             actuator: WindowActuator::new(),
-            reporter: DecisionReporter::new(telemetry, outbox),
+            reporter: DecisionReporter::new(telemetry, outbox, session.controller),
             is_coscheduled: false,
             rate_max,
         }
@@ -101,18 +103,21 @@ impl<'a> ReceiverTuner<'a> {
             if self.poll_rate_max(now) {
                 clock.force_next();
             }
-            let rtt = self.prober.exchange(now, self.sobas.min_rtt(), self.reporter.telemetry());
+            let min_rtt = self.controller.min_rtt();
+            let mut delays = self.prober.exchange(now, min_rtt, self.reporter.telemetry());
+            if !self.controller.uses_all_echoes() {
+                delays.drain(..delays.len().saturating_sub(1));
+            }
             if let Some(result) = self.prober.poll_trains(now) {
                 self.on_train_result(&result, now);
                 clock.force_next();
             }
-            let is_halved = self.sobas.allows_sparse_sampling()
-                && !self.prober.is_timed_out(now, self.sobas.min_rtt());
+            let is_halved = self.controller.allows_sparse_sampling()
+                && !self.prober.is_timed_out(now, self.controller.min_rtt());
             if clock.poll_due(now, is_halved) {
-                self.tune(now, rtt);
-            } else if let Some(rtt) = rtt {
-                self.sobas.on_rtt_sample(rtt);
-                self.reporter.on_rtt_sample(rtt);
+                self.tune(now, delays);
+            } else {
+                delays.iter().for_each(|delay| self.on_delay(now, delay));
             }
         }
         if self.reporter.begin_last_sample() {
@@ -123,13 +128,15 @@ impl<'a> ReceiverTuner<'a> {
     }
 
     /// Observes, decides, applies and reports, once.
-    fn tune(&mut self, now: Duration, rtt: Option<Duration>) {
-        let observation = self.sample(now, rtt);
-        let (min_rtt, received) = (self.sobas.min_rtt(), observation.received);
+    fn tune(&mut self, now: Duration, mut delays: Vec<ProbeDelay>) {
+        let latest = delays.pop();
+        delays.iter().for_each(|delay| self.on_delay(now, delay));
+        let observation = self.sample(now, latest);
+        let (min_rtt, received) = (self.controller.min_rtt(), observation.received);
         if let Some(warning) = self.prober.poll_blocked_warning(now, min_rtt, received) {
             self.reporter.warn(&warning);
         }
-        let decision = self.sobas.observe(&observation);
+        let decision = self.controller.observe(&observation);
         self.on_decision(decision);
         self.tune_streams(&observation);
         self.apply(observation.mss);
@@ -137,6 +144,12 @@ impl<'a> ReceiverTuner<'a> {
             self.reporter.on_rtt_sample(rtt);
         }
         self.report(&observation);
+    }
+
+    /// Records delays that are not part of an observation.
+    fn on_delay(&mut self, now: Duration, delay: &ProbeDelay) {
+        self.controller.on_delay_sample(now, delay.rtt, delay.forward);
+        self.reporter.on_rtt_sample(delay.rtt);
     }
 
     /// Returns whether the streams are tuned together with those of other sessions.
@@ -164,7 +177,7 @@ impl<'a> ReceiverTuner<'a> {
         let rate_max = self.session.rate_max();
         let is_changed = std::mem::replace(&mut self.rate_max, rate_max) != rate_max;
         if is_changed {
-            let decision = self.sobas.on_rate_max(now, rate_max);
+            let decision = self.controller.on_rate_max(now, rate_max);
             self.on_decision(Some(decision));
         }
         is_changed
@@ -186,12 +199,8 @@ impl<'a> ReceiverTuner<'a> {
                 let rate_max = self.session.rate_max();
                 self.rate_max = rate_max;
                 let (window_max, capacity_timeout) = (MAX_TCP_WINDOW, Duration::ZERO);
-                self.sobas = Sobas::new(Config {
-                    window_max,
-                    capacity_timeout,
-                    rate_max,
-                    cached_path: None,
-                });
+                let config = Config { window_max, capacity_timeout, rate_max, cached_path: None };
+                self.controller = Controller::new(self.session.controller, config);
             }
         }
     }
@@ -200,7 +209,7 @@ impl<'a> ReceiverTuner<'a> {
     fn on_train_result(&mut self, result: &TrainResult, now: Duration) {
         match *result {
             TrainResult::Capacity(rate) => {
-                let decision = self.sobas.on_capacity(now, rate);
+                let decision = self.controller.on_capacity(now, rate);
                 self.on_decision(decision);
             }
             // More trains would exceed the user's rate limit.
@@ -213,9 +222,9 @@ impl<'a> ReceiverTuner<'a> {
     }
 
     /// Samples all connections. Returns the observation for the controller.
-    fn sample(&mut self, now: Duration, rtt: Option<Duration>) -> Observation {
+    fn sample(&mut self, now: Duration, delay: Option<ProbeDelay>) -> Observation {
         let sample = self.connections.sample(self.session, &self.actuator, self.window());
-        let (min_rtt, rate) = (self.sobas.min_rtt(), self.pacing_rate());
+        let (min_rtt, rate) = (self.controller.min_rtt(), self.pacing_rate());
         self.actuator.on_received(now, min_rtt, rate, &sample.received_by_stream);
         let sender_report = self.connections.sender_report();
         let sender_rtt = sender_report
@@ -227,7 +236,8 @@ impl<'a> ReceiverTuner<'a> {
             streams: self.session.active_stream_count(),
             received: sample.received,
             // Without echoes the sender's TCP RTT is the next best.
-            rtt: rtt.or(sender_rtt),
+            rtt: delay.map(|delay| delay.rtt).or(sender_rtt),
+            forward_delay: delay.and_then(|delay| delay.forward),
             tcp_min_rtt: sample.min_rtt,
             probes_lost: self.prober.loss().lost(),
             retransmits: sender_report.retransmits,
@@ -254,7 +264,7 @@ impl<'a> ReceiverTuner<'a> {
         self.requester.invalidate();
         self.reporter.on_stream_decision(&decision, self.pacing_rate(), self.window());
         let baseline_loss = self.stream_control.bbr_baseline_loss();
-        let decision = self.sobas.on_loss_tolerant_cc(observation.now, baseline_loss);
+        let decision = self.controller.on_loss_tolerant_cc(observation.now, baseline_loss);
         self.on_decision(decision);
     }
 
@@ -271,9 +281,9 @@ impl<'a> ReceiverTuner<'a> {
             now: observation.now,
             active_streams: self.actuator.active_streams(),
             received: observation.received,
-            min_rtt: self.sobas.min_rtt(),
-            state: self.sobas.state(),
-            path: self.sobas.path_state(),
+            min_rtt: self.controller.min_rtt(),
+            state: self.controller.state(),
+            path: self.controller.path_state(),
             has_bbr: sender_report.bbr_available.unwrap_or_default(),
             retransmits: observation.retransmits,
             mss: observation.mss,
@@ -293,7 +303,7 @@ impl<'a> ReceiverTuner<'a> {
     fn inflight_limits(&self) -> InflightLimits {
         let window = self.decision.map(|decision| decision.window);
         let window = window.filter(|window| *window < MAX_TCP_WINDOW);
-        let min_rtt = self.sobas.min_rtt().as_secs_f64();
+        let min_rtt = self.controller.min_rtt().as_secs_f64();
         let product = self.prober.capacity().map(|rate| rate.bytes_per_sec() as f64 * min_rtt);
         InflightLimits {
             bdp: window.or(product.map(|bytes| Bytes(bytes as u64))).unwrap_or_default(),

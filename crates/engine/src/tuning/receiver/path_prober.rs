@@ -1,5 +1,6 @@
 //! Probing of the path over UDP: echoes for RTT and loss, packet trains for the capacity.
 
+use super::forward_delay::{ForwardDelay, MAX_PLAUSIBLE_RTT, MIN_CLOCK_STEP};
 use crate::transport::probe::{ProbeArrival, clock};
 use crate::tuning::probe_loss::ProbeLoss;
 use crate::tuning::telemetry::Telemetry;
@@ -14,25 +15,28 @@ use std::time::{Duration, Instant};
 /// queue)
 pub(super) const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Largest accepted RTT; longer ones come from a clock step. (chosen)
-pub(super) const MAX_PLAUSIBLE_RTT: Duration = Duration::from_secs(10);
-
 /// Data received since the last echo that shows that only UDP is blocked. (chosen:
 /// more than was in flight)
 const UDP_BLOCKED_MIN_DATA: Bytes = Bytes::mib(64);
 
-/// Change of the probe clock's offset between two ticks that counts as a step. (chosen: the kernel
-/// slews a clock by 5 µs in that time at most)
-const MIN_CLOCK_STEP: Duration = Duration::from_millis(1);
-
 /// Longest time between the two clock readings for a valid comparison. (chosen)
 const MAX_CLOCK_READ_TIME: Duration = Duration::from_micros(500);
+
+/// Delays of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProbeDelay {
+    /// Round trip.
+    pub(super) rtt: Duration,
+    /// Its part in the direction of the data, from an arbitrary origin.
+    pub(super) forward: Option<Duration>,
+}
 
 /// Probes the path of a receiving session. Without a UDP channel it measures nothing.
 pub(super) struct PathProber {
     channel: Option<ProbeChannel>,
     registrar: ProbeRegistrar,
     clock_steps: ClockStepDetector,
+    forward_delay: ForwardDelay,
     trains: TrainCollector,
     loss: ProbeLoss,
     last_echo_at: Duration,
@@ -50,6 +54,7 @@ impl PathProber {
             channel,
             registrar: ProbeRegistrar::new(address),
             clock_steps: ClockStepDetector { started, offset: None, stepped_at: None },
+            forward_delay: ForwardDelay::default(),
             trains: TrainCollector::new(),
             loss: ProbeLoss::default(),
             last_echo_at: Duration::ZERO,
@@ -78,15 +83,17 @@ impl PathProber {
         self.channel.is_none() || now > self.last_echo_at + probe_timeout(min_rtt)
     }
 
-    /// Sends the next probe and handles arrived datagrams. Returns the latest RTT.
+    /// Sends the next probe and handles arrived datagrams.
+    ///
+    /// Returns the delays of all valid echoes, in the order of their arrival.
     pub(super) fn exchange(
         &mut self,
         now: Duration,
         min_rtt: Duration,
         telemetry: &Telemetry<'_>,
-    ) -> Option<Duration> {
-        self.clock_steps.detect(now);
-        let ProbeChannel { line, .. } = self.channel.as_mut()?;
+    ) -> Vec<ProbeDelay> {
+        self.begin_tick(now);
+        let Some(ProbeChannel { line, .. }) = self.channel.as_mut() else { return Vec::new() };
         let is_known = self.registrar.poll(line, now);
         if is_known {
             let _ = line.send_probe();
@@ -96,16 +103,24 @@ impl PathProber {
         }
         let arrived: Vec<ProbeArrival> = line.arrivals().collect();
         let timeout = probe_timeout(min_rtt);
-        arrived.iter().fold(None, |rtt, arrived| self.on_datagram(arrived, now, timeout).or(rtt))
+        arrived.iter().filter_map(|arrived| self.on_datagram(arrived, now, timeout)).collect()
     }
 
-    /// Handles an arrived datagram. Returns the RTT if it is a valid echo.
+    /// Checks whether this host's clock has stepped.
+    fn begin_tick(&mut self, now: Duration) {
+        self.forward_delay.begin_tick();
+        if self.clock_steps.detect(now) {
+            self.forward_delay.reset();
+        }
+    }
+
+    /// Handles an arrived datagram. Returns the delays if it is a valid echo.
     fn on_datagram(
         &mut self,
         arrived: &ProbeArrival,
         now: Duration,
         timeout: Duration,
-    ) -> Option<Duration> {
+    ) -> Option<ProbeDelay> {
         let probe = &arrived.probe;
         match probe.kind {
             Kind::Echo => {
@@ -114,7 +129,11 @@ impl PathProber {
                 let sent = Duration::from_micros(probe.echoed_timestamp_us);
                 let rtt = arrived.at.checked_sub(sent)?;
                 let has_stepped = self.clock_steps.has_stepped_within(timeout, now);
-                (!has_stepped && !rtt.is_zero() && rtt < MAX_PLAUSIBLE_RTT).then_some(rtt)
+                if has_stepped || rtt.is_zero() || rtt >= MAX_PLAUSIBLE_RTT {
+                    return None;
+                }
+                let forward = self.forward_delay.compute(probe.timestamp_us, arrived.at, rtt);
+                Some(ProbeDelay { rtt, forward })
             }
             Kind::Train => {
                 self.trains.on_packet(arrived, now);
@@ -191,23 +210,87 @@ struct ClockStepDetector {
 }
 
 impl ClockStepDetector {
-    /// Compares both clocks at a tick.
-    fn detect(&mut self, now: Duration) {
+    /// Compares both clocks at a tick. Returns true if the probe clock stepped.
+    fn detect(&mut self, now: Duration) -> bool {
         let from = self.started.elapsed();
         let clock = clock();
         let to = self.started.elapsed();
-        // Otherwise this thread was preempted in between.
-        if to - from < MAX_CLOCK_READ_TIME {
-            let offset = clock.saturating_sub(to);
-            let before = self.offset.replace(offset).unwrap_or(offset);
-            if offset.abs_diff(before) > MIN_CLOCK_STEP {
-                self.stepped_at = Some(now);
-            }
+        // This thread was preempted in between.
+        if to - from >= MAX_CLOCK_READ_TIME {
+            return false;
         }
+        self.compare(clock, to, now)
+    }
+
+    fn compare(&mut self, clock: Duration, monotonic: Duration, now: Duration) -> bool {
+        let offset = clock.saturating_sub(monotonic);
+        let before = self.offset.replace(offset).unwrap_or(offset);
+        let has_stepped = offset.abs_diff(before) > MIN_CLOCK_STEP;
+        if has_stepped {
+            self.stepped_at = Some(now);
+        }
+        has_stepped
     }
 
     /// True if the clock stepped less than `time` ago.
     fn has_stepped_within(&self, time: Duration, now: Duration) -> bool {
         self.stepped_at.is_some_and(|at| now < at + time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bankfull_proto::wire::probe::ProbePacket;
+
+    const MS: Duration = Duration::from_millis(1);
+    const NOW: Duration = Duration::from_secs(1_000);
+
+    /// Returns the delays in ms of probes sent, and echoes arrived, this long after `NOW`.
+    fn delays(prober: &mut PathProber, now: Duration, echoes: &[[u32; 2]]) -> Vec<(u64, i64)> {
+        let delay = |(number, &[sent, arrived]): (u64, &[u32; 2])| {
+            let at = NOW + MS * arrived;
+            // The sender's clock is five seconds behind; the way back takes 5 ms.
+            let echoed = NOW + MS * sent + MS * 5 - MS * 5_000;
+            let probe = ProbePacket::new(
+                Kind::Probe,
+                [0; 16],
+                number,
+                (NOW + MS * sent).as_micros() as u64,
+            );
+            let probe = probe.echo(number, echoed.as_micros() as u64);
+            let delay = prober.on_datagram(&ProbeArrival { probe, at, len: 128 }, now, MS * 600)?;
+            let forward = delay.forward.map_or(-1, |forward| forward.as_millis() as i64 - 10_000);
+            Some((delay.rtt.as_millis() as u64, forward))
+        };
+        (0..).zip(echoes).filter_map(delay).collect()
+    }
+
+    #[test]
+    fn echoes_give_rtt_and_forward_delay_in_order() {
+        let mut prober = PathProber::new(None, Instant::now());
+        let found = delays(&mut prober, MS, &[[0, 20], [10, 35], [30, 51], [20, 52]]);
+        assert_eq!(found, [(20, 10), (25, 15), (21, 11), (32, 22)]);
+        assert_eq!(delays(&mut prober, MS, &[[40, 40], [50, 40]]), [], "implausible");
+    }
+
+    #[test]
+    fn clock_step_suspends_delays_then_changes_their_origin() {
+        let mut prober = PathProber::new(None, Instant::now());
+        let tick = |prober: &mut PathProber, now: Duration, clock: Duration| {
+            prober.forward_delay.begin_tick();
+            if prober.clock_steps.compare(clock, now, now) {
+                prober.forward_delay.reset();
+            }
+        };
+        tick(&mut prober, MS * 10, MS * 1_010);
+        assert_eq!(delays(&mut prober, MS * 10, &[[0, 20]]), [(20, 10)]);
+        // A step of 2 ms.
+        tick(&mut prober, MS * 20, MS * 1_022);
+        assert_eq!(delays(&mut prober, MS * 20, &[[0, 20]]), []);
+        tick(&mut prober, MS * 630, MS * 1_632);
+        assert_eq!(delays(&mut prober, MS * 630, &[[0, 22], [10, 34]]), [(22, -1), (24, -1)]);
+        tick(&mut prober, MS * 640, MS * 1_642);
+        assert_eq!(delays(&mut prober, MS * 640, &[[0, 20]]), [(20, 10)]);
     }
 }

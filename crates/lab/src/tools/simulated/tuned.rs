@@ -28,9 +28,10 @@ pub(crate) static TUNED_MODEL: Tool = Tool {
 
 fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<RunResult> {
     let mut stage = Stage::new(job);
+    let automatic = TunerConfig::automatic(job.path.rtt());
     let config = match job.contender.streams {
-        Some(streams) => TunerConfig { streams: streams as u32, ..TunerConfig::default() },
-        None => TunerConfig::automatic(job.path.rtt()),
+        Some(streams) => TunerConfig { streams: streams as u32, max_streams: None, ..automatic },
+        None => automatic,
     };
     let config = TunerConfig {
         start: stage.begin,

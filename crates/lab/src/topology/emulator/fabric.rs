@@ -122,6 +122,8 @@ impl Fabric {
             max_run: self.max_run(to, &packet),
             route: [uplink, port].into(),
             not_before: read_at + delay(uplink) + delay(port),
+            echo_hop: None,
+            echoed_at: None,
             content: (to, Rc::new(packet)),
         };
         self.world.inject(now, foreign);

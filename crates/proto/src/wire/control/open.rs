@@ -146,6 +146,9 @@ pub struct Open {
     /// not.
     #[n(31)]
     pub rate_changes: Option<bool>,
+    /// Tuning by SOBAS; absent: by the receiver's own controller.
+    #[n(32)]
+    pub tune_sobas: Option<bool>,
 }
 
 /// Answer to [`Open`].

@@ -101,6 +101,7 @@ fn handshake() -> Vec<Vector> {
             "Open: push that takes the blocks of an earlier session without a check.",
             open_trust_journal(),
         ),
+        message("open-tune-sobas", "Open: push that SOBAS tunes.", open_tune_sobas()),
         message("open-filters", "Open: pull with three filter rules.", open_filters()),
         message(
             "open-walk",
@@ -211,6 +212,7 @@ fn open_overrides() -> Message {
         remove_sources: None,
         itemize: None,
         rate_changes: None,
+        tune_sobas: None,
         walk: None,
         comparison: None,
     })
@@ -225,6 +227,18 @@ fn open_filters() -> Message {
         streams: 2,
         timeout_ms: 60_000,
         filters: Some(vec![rule(b"+ *.c"), rule(b"-s /build/"), rule(b":n .rules")]),
+        ..Open::default()
+    })
+}
+
+fn open_tune_sobas() -> Message {
+    Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![path(b"in/")],
+        fsync: Fsync::End,
+        streams: 2,
+        timeout_ms: 60_000,
+        tune_sobas: Some(true),
         ..Open::default()
     })
 }

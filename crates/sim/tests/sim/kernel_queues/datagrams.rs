@@ -57,6 +57,8 @@ impl Datagrams {
                 max_run: u32::MAX,
                 route: Rc::clone(&route),
                 not_before: Duration::ZERO,
+                echo_hop: None,
+                echoed_at: None,
             };
             world.inject(self.sent(number), foreign);
         }

@@ -1,0 +1,125 @@
+//! Attribution of a delay: trials with a wider window, and the outcome of reductions.
+
+use super::limiter::Limiter;
+use super::path::{Path, ratio, scaled};
+use super::round::{Outcome, Round};
+use crate::sobas::{Reason, State};
+
+/// Growth of the window in a trial. (measured, kinds of path in virtual time: noise hides the
+/// response to half of it)
+const TRIAL_STEP: f64 = 0.2;
+
+/// The same at the rate that packet trains measured. (chosen: fits in a shallow buffer)
+const SMALL_TRIAL_STEP: f64 = 0.06;
+
+/// Share of the capacity from which the path is likely full. (chosen: beyond the error of trains)
+const NEAR_CAPACITY_SHARE: f64 = 0.85;
+
+/// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial would add as
+/// much)
+const MAX_TRIAL_QUEUE: f64 = 0.25;
+
+/// Responses to a step that are none, or nearly the whole. (chosen: halfway to the response beside
+/// one equal flow)
+const RESPONSE_BOUNDS: (f64, f64) = (0.25, 0.75);
+
+/// Trials with other flows within ten seconds before TCP takes over. (chosen: one or two may be
+/// chance)
+const MAX_SHARED_TRIALS: usize = 2;
+
+/// Share of the window whose removal drains a queue of this transfer. (chosen: a falling rate hides
+/// the effect of less)
+const MIN_ATTRIBUTED_CUT: f64 = 0.3;
+
+/// Reductions in which it is removed. (chosen: one may coincide with a fall of the rate)
+const MIN_CUTS: u32 = 2;
+
+/// Queues that stay, within ten seconds, before TCP takes over. (chosen: a change of route causes
+/// one)
+const MAX_FOREIGN_QUEUES: usize = 3;
+
+/// RTTs above which one such queue suffices. (chosen: no jitter is as long)
+const FOREIGN_QUEUE_RTTS: u32 = 2;
+
+impl Limiter {
+    /// Returns true if the delay may be no queue of a full path.
+    pub(super) fn needs_trial(&self, path: &Path, round: &Round) -> bool {
+        if round.queue > path.rtt().mul_f64(MAX_TRIAL_QUEUE) || path.baseline_loss.is_some() {
+            return false;
+        }
+        !self.trial.was_full(round)
+    }
+
+    /// Widens the window to see whether the rate follows.
+    pub(super) fn begin_trial(&mut self, path: &Path, round: &Round) -> Outcome {
+        let is_near =
+            path.capacity.is_some_and(|line| round.rate >= scaled(line, NEAR_CAPACITY_SHARE));
+        let step = if is_near { SMALL_TRIAL_STEP } else { TRIAL_STEP };
+        self.cut = None;
+        self.trial.begin(round, step);
+        self.window *= 1.0 + step;
+        self.change(path, round, State::Growing, Reason::ProbeUp)
+    }
+
+    /// Evaluates a trial.
+    ///
+    /// The rate follows the window if the path is not full, the queue if it is, and both in part if
+    /// other flows share it.
+    pub(super) fn end_trial(&mut self, path: &mut Path, round: &Round) -> Option<Outcome> {
+        let (before, step) = self.trial.end()?;
+        let rate = (ratio(round.rate, before.rate) - 1.0) / step;
+        let grown = round.queue.saturating_sub(before.queue);
+        let queue = grown.div_duration_f64(path.rtt()) / step;
+        let (small, large) = RESPONSE_BOUNDS;
+        if rate > large && queue < small {
+            path.capacity = None;
+            path.samples.raise_floor(round.queue, round.now);
+            return Some(self.grow_by(path, round, step * 2.0));
+        }
+        // If neither follows, TCP does not use the window yet.
+        if rate >= small || queue >= small {
+            if rate > small && step > SMALL_TRIAL_STEP {
+                if self.trial.on_shared(round.now) > MAX_SHARED_TRIALS {
+                    return Some(Outcome::Left(Reason::SharedQueue(round.queue)));
+                }
+            } else {
+                self.trial.on_full(&before);
+            }
+            self.window /= 1.0 + step;
+        }
+        Some(self.change(path, round, State::Limited, Reason::NoGain(round.rate)))
+    }
+
+    /// Decides whether a queue that was to drain is one of this transfer.
+    pub(super) fn attribute(&mut self, path: &mut Path, round: &Round) -> Option<Outcome> {
+        let cut = self.cut?;
+        let share = 1.0 - self.window / cut.window;
+        let expected = (path.rtt() + cut.queue).mul_f64(share.max(0.0));
+        let has_drained = cut.queue >= round.queue + expected / 2;
+        let has_rate_followed = round.rate < scaled(cut.rate, 1.0 - share / 2.0);
+        if !has_rate_followed && share > SMALL_TRIAL_STEP {
+            self.trial.on_full(round);
+        }
+        if has_drained || !has_rate_followed {
+            self.cut = None;
+            return None;
+        }
+        let is_enough = share >= MIN_ATTRIBUTED_CUT || self.window <= path.least_window();
+        if cut.count < MIN_CUTS || !is_enough {
+            return None;
+        }
+        self.cut = None;
+        let reason = Reason::CongestedQueue(round.queue);
+        let count = self.trial.on_foreign_queue(round.now);
+        if count > MAX_FOREIGN_QUEUES || round.queue > path.rtt() * FOREIGN_QUEUE_RTTS {
+            return Some(Outcome::Left(reason));
+        }
+        if path.samples.is_base_expired(round.now) {
+            path.samples.rebase(self.settled_at, round.now);
+        } else {
+            path.samples.raise_floor(round.queue, round.now);
+        }
+        self.window = cut.window;
+        Some(self.change(path, round, State::Limited, reason))
+    }
+}

@@ -1,0 +1,434 @@
+//! Window of a limited path, adjusted after each round: an RTT for a change to show, and a
+//! measurement.
+
+use super::losses::LossHistory;
+use super::path::{Path, bytes, per, ratio, scaled};
+use super::round::{Cut, Outcome, Round};
+use super::target::{Level, QueueTarget};
+use super::trial::Trial;
+use crate::bottleneck::Bottleneck;
+use crate::sobas::{Observation, Reason, State};
+use crate::units::Rate;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Shortest measurement of a round. (chosen: four probes)
+pub(super) const MIN_ROUND: Duration = Duration::from_millis(40);
+
+/// Time for a request to be sent and applied, beside the RTT. (chosen: a tick of either side)
+const REQUEST_TIME: Duration = Duration::from_millis(10);
+
+/// RTTs over which the rate is measured while losses are repaired. (chosen: a fast recovery takes
+/// one or two, and delivers all data behind a loss at once)
+const LOSSY_RATE_RTTS: u32 = 4;
+
+/// Delay samples in a row above the target that end a round early. (chosen: as `MIN_ROUND`)
+const EARLY_QUEUE_SAMPLES: usize = 4;
+
+/// Time for which the rates of rounds are remembered. (BBR: bbr_min_rtt_win_sec)
+const RATE_MEMORY: Duration = Duration::from_secs(10);
+
+/// Factor of the limit up to which a rate counts. (chosen: more was delivered late)
+const MAX_RATE_EXCESS: f64 = 1.1;
+
+/// RTTs, and least time, over which a rate is no burst. (chosen: a bucket of a policer passes a few
+/// percent more)
+const SUSTAINED_TIME: (u32, Duration) = (5, Duration::from_millis(500));
+
+/// Share of the highest rate that is no burst. (chosen: the same bucket within an RTT)
+const BURST_SHARE: f64 = 0.9;
+
+/// Smallest and largest step of growth. (chosen: the error of a rate; slow start is faster)
+const STEP_RANGE: (f64, f64) = (0.01, 0.5);
+
+/// Steps in a row without a higher rate that end growth. (chosen: one may be chance)
+const MAX_STEPS_WITHOUT_GAIN: u32 = 3;
+
+/// Steps in a row above the capacity that do not refute it. (chosen: the bucket of a policer passes
+/// some)
+const MAX_STEPS_ABOVE_CAPACITY: u32 = 3;
+
+/// Pause of growth after them. (chosen: a change of the path is followed within a second)
+const GROWTH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Part of a step that the rate must gain. (chosen: the error of a rate)
+const MIN_STEP_GAIN: f64 = 0.25;
+
+/// Gain of the window's correction by the error of the queue. (chosen: stable with a delay of one
+/// round)
+const TRIM_GAIN: f64 = 0.5;
+
+/// Smallest factor of one reduction. (chosen: a little below CUBIC's 0.7, RFC 9438 §4.6)
+const LARGEST_CUT: f64 = 0.6;
+
+/// Share of the limit from which the window limits the rate. (chosen: bursts and acknowledgements
+/// on their way)
+const USED_SHARE: f64 = 0.9;
+
+/// The same for growth beyond the capacity. (chosen: the error of a rate)
+const FULLY_USED_SHARE: f64 = 0.97;
+
+/// RTTs, and least time, after which an unused window is given up. (chosen: TCP repairs a loss in
+/// fewer RTTs)
+const UNUSED_TIME: (u32, Duration) = (10, Duration::from_millis(500));
+
+/// Share of the limit from which TCP comes to use it. (RFC 9438 §4.6: CUBIC keeps 0.7)
+const UNUSED_SHARE: f64 = 0.7;
+
+/// Growth of the rate in that time from which TCP comes to use it. (chosen: it then takes seconds)
+const UNUSED_GROWTH: f64 = 1.2;
+
+/// Least queueing delay of acknowledgements that limits the rate. (chosen: above that of bursts)
+const ACK_QUEUE: Duration = Duration::from_millis(10);
+
+/// Rounds in a row with such a queue. (chosen: slow start makes one for a round or two)
+const ACK_LIMITED_ROUNDS: u32 = 4;
+
+/// Factor of the rate that losses without a queue leave. (chosen: a policer that drops a percent
+/// still passes the rest)
+const LOSSLESS_SHARE: f64 = 0.98;
+
+/// Share of the line below which losses without a queue are those of the start. (chosen: TCP
+/// repairs them)
+const MIN_LOSSLESS_SHARE: f64 = 0.5;
+
+/// Pause of growth after such losses, for each event. (measured, kinds of path in virtual time: 2 s
+/// make a policed path start slowly)
+const LOSS_PAUSE: Duration = Duration::from_millis(500);
+
+/// Growth of the window.
+#[derive(Debug, Clone, Default)]
+struct Growth {
+    /// Last step; zero if the window does not grow.
+    step: f64,
+    /// Rate before that step, and steps without a higher one.
+    rate_before: Rate,
+    steps_without_gain: u32,
+    /// Steps in a row with a rate above the capacity.
+    steps_above_capacity: u32,
+    /// Time of the next step at the earliest.
+    next_at: Duration,
+}
+
+impl Growth {
+    /// Ends growth, until the queue is short again.
+    fn stop(&mut self) {
+        (self.step, self.steps_without_gain) = (0.0, 0);
+    }
+}
+
+/// Window of a limited path.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Limiter {
+    /// Data in flight of all streams together, in bytes.
+    pub(super) window: f64,
+    /// Rate that it allows, while the pacing rate alone limits.
+    paced: Rate,
+    pub(super) target: QueueTarget,
+    losses: LossHistory,
+    /// Time from which the last change shows.
+    pub(super) settled_at: Duration,
+    growth: Growth,
+    pub(super) cut: Option<Cut>,
+    pub(super) trial: Trial,
+    /// Window to restore after the base delay was measured without a queue.
+    drained_window: Option<f64>,
+    /// Time and rate since when the window does not limit the rate.
+    unused_since: Option<(Duration, Rate)>,
+    /// Rounds in a row with a queue of acknowledgements.
+    ack_limited_rounds: u32,
+    /// Rates of the latest rounds.
+    rates: VecDeque<(Duration, Rate)>,
+}
+
+impl Limiter {
+    /// Begins to limit a path to a rate, with the target queue.
+    pub(super) fn start(&mut self, path: &Path, rate: Rate, now: Duration) {
+        let (target, losses) = (self.target.clone(), self.losses.clone());
+        *self = Self { target, losses, ..Self::default() };
+        (self.window, self.paced) = (self.window_for(path, rate).max(path.least_window()), rate);
+        self.settled_at = now + path.samples.rtt();
+    }
+
+    /// Forgets losses, as the congestion control has changed.
+    pub(super) fn forget_losses(&mut self) {
+        self.losses = LossHistory::default();
+    }
+
+    /// Returns the window of a rate, with the target queue.
+    fn window_for(&self, path: &Path, rate: Rate) -> f64 {
+        bytes(rate, path.rtt() + self.target.queue(path.rtt()))
+    }
+
+    /// Returns the rate that the window allows, with the target queue.
+    pub(super) fn limit(&self, path: &Path) -> Rate {
+        per(self.window, path.rtt() + self.target.queue(path.rtt()))
+    }
+
+    /// Returns true if a queue of acknowledgements limits the rate.
+    pub(super) fn is_ack_limited(&self) -> bool {
+        self.ack_limited_rounds >= ACK_LIMITED_ROUNDS
+    }
+
+    /// Processes an observation; at the end of a round, adjusts the window.
+    pub(super) fn observe(&mut self, path: &mut Path, latest: &Observation) -> Outcome {
+        let Some(round) = self.measure(path, latest) else { return Outcome::Kept };
+        // No queue grows at a host bottleneck; the host answers late.
+        if latest.bottleneck != Bottleneck::Path {
+            self.settled_at = round.now;
+            return Outcome::Kept;
+        }
+        // A pacing rate does not follow the delay of acknowledgements.
+        if path.baseline_loss.is_some() {
+            self.window = self.window_for(path, self.paced);
+        }
+        self.record(path, &round);
+        let outcome = self.end_round(path, &round);
+        self.paced = self.limit(path);
+        outcome
+    }
+
+    /// Returns the measurements of a round that has ended.
+    fn measure(&mut self, path: &Path, latest: &Observation) -> Option<Round> {
+        let (now, from) = (latest.now, self.settled_at);
+        if now < from {
+            return None;
+        }
+        let (samples, rtt) = (&path.samples, path.samples.rtt());
+        let queue = if now >= from + (rtt / 2).max(MIN_ROUND) {
+            samples.least_queue(from).filter(|(_, count)| *count > 1)?.0
+        } else {
+            let queue = samples.latest_queue(EARLY_QUEUE_SAMPLES, from);
+            Some(queue).filter(|&queue| self.target.level(queue, path.rtt()) == Level::High)?
+        };
+        let is_lossy = samples.retransmits_since(now.saturating_sub(rtt * LOSSY_RATE_RTTS)) > 0;
+        let rate_time = if is_lossy { rtt * LOSSY_RATE_RTTS } else { rtt };
+        let rate = samples.rate_over(rate_time.max(MIN_ROUND));
+        // A rate of zero means an interrupted path or a silent sender.
+        let segment = rate.time_for(path.mss).filter(|_| rate.bits_per_sec() > 0)?;
+        self.target.set_segment(segment);
+        Some(Round { now, rate, queue, retransmits: samples.retransmits_since(from) })
+    }
+
+    /// Remembers the rate, and counts queues of acknowledgements.
+    fn record(&mut self, path: &Path, round: &Round) {
+        let rate = round.rate.min(scaled(self.limit(path), MAX_RATE_EXCESS));
+        self.rates.push_back((round.now, rate));
+        while self.rates.front().is_some_and(|(at, _)| round.now > *at + RATE_MEMORY) {
+            self.rates.pop_front();
+        }
+        let allowed = (path.samples.min_rtt() / 2).max(ACK_QUEUE);
+        let is_ack_limited = path.samples.backward_queue() > allowed
+            && self.target.level(round.queue, path.rtt()) != Level::High;
+        self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
+    }
+
+    /// Returns the highest rate of the rounds since a time.
+    fn highest_rate(&self, from: Duration) -> Rate {
+        let rates = self.rates.iter().filter(|(at, _)| *at >= from);
+        rates.map(|(_, rate)| *rate).max().unwrap_or_default()
+    }
+
+    fn end_round(&mut self, path: &mut Path, round: &Round) -> Outcome {
+        if let Some(window) = self.drained_window.take() {
+            path.samples.rebase(self.settled_at, round.now);
+            self.window = window;
+            return self.change(path, round, State::Limited, Reason::QueueDrained(round.rate));
+        }
+        let data = bytes(round.rate, round.now.saturating_sub(self.settled_at));
+        if round.retransmits > 0 && !path.is_baseline_loss(round.retransmits, data) {
+            self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
+            return self.on_loss(path, round);
+        }
+        if let Some(outcome) = self.end_trial(path, round).or_else(|| self.attribute(path, round)) {
+            return outcome;
+        }
+        if self.is_given_up(path, round) {
+            return Outcome::Left(Reason::Unused);
+        }
+        let level = self.target.level(round.queue, path.rtt());
+        let is_used = self.is_used(path, round);
+        if (is_used || level == Level::High)
+            && !self.target.on_round(level, round.queue, path.rtt())
+        {
+            return Outcome::Left(Reason::Unsteady);
+        }
+        match level {
+            _ if !is_used => self.wait(round),
+            Level::Low => self.grow(path, round),
+            _ if self.needs_trial(path, round) => self.begin_trial(path, round),
+            Level::High => {
+                self.cut(path, round, round.queue);
+                let reason = Reason::StandingQueue(round.queue);
+                self.change(path, round, State::Limited, reason)
+            }
+            Level::Near => self.hold(path, round),
+        }
+    }
+
+    /// Measures another round with the same window.
+    fn wait(&mut self, round: &Round) -> Outcome {
+        self.settled_at = round.now;
+        Outcome::Kept
+    }
+
+    /// Applies the window, and awaits its effect.
+    pub(super) fn change(
+        &mut self,
+        path: &Path,
+        round: &Round,
+        state: State,
+        reason: Reason,
+    ) -> Outcome {
+        self.settled_at = round.now + path.samples.rtt() + REQUEST_TIME;
+        Outcome::Changed(state, reason)
+    }
+
+    /// Returns true if the window limits the rate.
+    fn is_used(&self, path: &Path, round: &Round) -> bool {
+        round.rate >= scaled(self.limit_with(path, round), USED_SHARE)
+    }
+
+    /// Returns the rate that the window allows, with the present queue.
+    fn limit_with(&self, path: &Path, round: &Round) -> Rate {
+        per(self.window, path.rtt() + self.target.queue(path.rtt()).max(round.queue))
+    }
+
+    /// Returns true if TCP has not used the window for long.
+    fn is_given_up(&mut self, path: &Path, round: &Round) -> bool {
+        let limit = self.limit_with(path, round);
+        if path.baseline_loss.is_some() || round.rate > scaled(limit, UNUSED_SHARE) {
+            self.unused_since = None;
+            return false;
+        }
+        let (since, rate) = *self.unused_since.get_or_insert((round.now, round.rate));
+        if round.rate > scaled(rate, UNUSED_GROWTH) {
+            self.unused_since = None;
+            return false;
+        }
+        let (rtts, least) = UNUSED_TIME;
+        round.now > since + (path.rtt() * rtts).max(least)
+    }
+
+    /// Widens the window; steps double while no queue appears.
+    fn grow(&mut self, path: &mut Path, round: &Round) -> Outcome {
+        self.cut = None;
+        let limit = self.limit(path);
+        // BBR fills the line by itself.
+        let line = path.capacity.filter(|_| path.baseline_loss.is_some());
+        let is_allowed = path.rate_max.into_iter().chain(line).all(|max| limit < max);
+        // Beyond the capacity, TCP has to use the whole window first.
+        let is_beyond = path.capacity.is_some_and(|line| limit >= line);
+        let is_unused = is_beyond && round.rate < scaled(limit, FULLY_USED_SHARE);
+        if !is_allowed || is_unused || round.now < self.growth.next_at {
+            return self.wait(round);
+        }
+        let has_gained =
+            round.rate > scaled(self.growth.rate_before, 1.0 + self.growth.step * MIN_STEP_GAIN);
+        self.growth.steps_without_gain = if self.growth.step == 0.0 || has_gained {
+            0
+        } else {
+            self.growth.steps_without_gain + 1
+        };
+        if self.growth.steps_without_gain >= MAX_STEPS_WITHOUT_GAIN {
+            self.growth.stop();
+            self.growth.next_at = round.now + GROWTH_PAUSE.max(path.rtt() * UNUSED_TIME.0);
+            self.window = self.window_for(path, round.rate).min(self.window);
+            return self.change(path, round, State::Limited, Reason::NoGain(round.rate));
+        }
+        let step = self.next_step(path, round, limit);
+        self.grow_by(path, round, step)
+    }
+
+    /// Returns the next step.
+    ///
+    /// Double the last, and after two of them at least half of the way to a rate that the path
+    /// carried before.
+    fn next_step(&mut self, path: &mut Path, round: &Round, limit: Rate) -> f64 {
+        let (least, largest) = STEP_RANGE;
+        let half_target = self.target.queue(path.rtt()).div_duration_f64(path.rtt()) / 2.0;
+        let least = half_target.clamp(least, largest);
+        let step = (self.growth.step * 2.0).clamp(least, largest);
+        let distance = |rate: Rate| ratio(rate, limit) - 1.0;
+        let recent = distance(self.highest_rate(Duration::ZERO)) / 2.0;
+        let step = if self.growth.step > least { step.max(recent).min(largest) } else { step };
+        let Some(capacity) = path.capacity else { return step };
+        let is_above = round.rate > scaled(capacity, 1.0 + STEP_RANGE.0);
+        self.growth.steps_above_capacity =
+            if is_above { self.growth.steps_above_capacity + 1 } else { 0 };
+        if self.growth.steps_above_capacity > MAX_STEPS_ABOVE_CAPACITY {
+            (path.capacity, self.growth.steps_above_capacity) = (None, 0);
+        }
+        let line = distance(capacity);
+        if line <= least {
+            return least;
+        }
+        if self.growth.step > least { step.max(line / 2.0).min(line) } else { step.min(line) }
+    }
+
+    /// Widens the window by a step.
+    pub(super) fn grow_by(&mut self, path: &Path, round: &Round, step: f64) -> Outcome {
+        self.growth.step = step;
+        self.growth.rate_before = round.rate;
+        self.window *= 1.0 + step;
+        self.change(path, round, State::Growing, Reason::RateRose(round.rate))
+    }
+
+    /// Moves the window so that the queue approaches its target.
+    ///
+    /// Drains the queue if the base delay has expired.
+    fn hold(&mut self, path: &Path, round: &Round) -> Outcome {
+        self.cut = None;
+        self.growth.stop();
+        let (rtt, target) = (path.rtt(), self.target.queue(path.rtt()));
+        if path.samples.is_base_expired(round.now) && !path.samples.has_floor() {
+            self.drained_window = Some(self.window);
+            self.window = bytes(round.rate, rtt.saturating_sub(target)).min(self.window);
+            return self.change(path, round, State::Limited, Reason::BaseDelayExpired);
+        }
+        let error = target.as_secs_f64() - round.queue.as_secs_f64();
+        self.window *= 1.0 + TRIM_GAIN * error / (rtt + target).as_secs_f64();
+        let reason = Reason::QueueHeld(round.rate, round.queue);
+        self.change(path, round, State::Limited, reason)
+    }
+
+    /// Reduces the window to what leaves the target of a queue.
+    fn cut(&mut self, path: &Path, round: &Round, queue: Duration) {
+        self.growth.stop();
+        // A queue that has doubled since is another one.
+        let first = Cut { window: self.window, queue, rate: round.rate, count: 0 };
+        let same = self.cut.filter(|cut| queue <= cut.queue * 2);
+        let cut = same.unwrap_or(first);
+        self.cut = Some(Cut { count: cut.count + 1, ..cut });
+        let rtt = path.rtt();
+        let share = (rtt + self.target.queue(rtt)).div_duration_f64(rtt + queue);
+        self.window = (self.window * share.clamp(LARGEST_CUT, 1.0)).max(path.least_window());
+    }
+
+    /// Reacts to losses: a queue overflowed, or the path drops above some rate, or at random.
+    fn on_loss(&mut self, path: &mut Path, round: &Round) -> Outcome {
+        let rtt = path.samples.rtt();
+        let queue = path.samples.largest_queue(round.now.saturating_sub(rtt * 2));
+        self.growth.stop();
+        if self.target.level(queue, path.rtt()) != Level::Low {
+            self.target.on_overflow(queue);
+            self.trial.on_full(round);
+            self.cut(path, round, queue);
+            return self.change(path, round, State::Limited, Reason::Overflowed(round.rate));
+        }
+        if self.losses.record(round.now, path.rtt()) {
+            return Outcome::Left(Reason::CongestedLoss);
+        }
+        let (rtts, least) = SUSTAINED_TIME;
+        let sustained = path.samples.highest_rate((rtt * rtts).max(least));
+        let rate = sustained.max(scaled(self.highest_rate(Duration::ZERO), BURST_SHARE));
+        if path.capacity.is_some_and(|line| rate < scaled(line, MIN_LOSSLESS_SHARE)) {
+            return self.wait(round);
+        }
+        let lossless = scaled(rate, LOSSLESS_SHARE);
+        self.window = self.window_for(path, lossless).min(self.window);
+        path.capacity = Some(lossless);
+        self.growth.next_at = round.now + LOSS_PAUSE * self.losses.count();
+        self.change(path, round, State::Limited, Reason::LostWithoutQueue)
+    }
+}

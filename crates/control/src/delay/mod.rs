@@ -1,0 +1,255 @@
+//! Delay-based control of window and pacing rate: a short queue at the bottleneck of any path.
+//!
+//! The queueing delay in the direction of the data is held near a target. If it is shorter, the
+//! path may carry more, and the window grows by doubling steps. If it is longer, the window follows
+//! the delivered data. Trials tell such a queue from other delay. `docs/algorithms/delay.md` has
+//! the diagram, the constants and the measurements.
+//!
+//! Contents: the controller ([`DelayController`]) with its start, the window of a limited path,
+//! trials, the target, losses without a queue, and samples of the path. No sockets, no clock.
+
+mod attribution;
+mod limiter;
+mod losses;
+mod path;
+mod round;
+mod samples;
+mod start;
+mod target;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+use crate::loss::LossSample;
+use crate::sobas::{Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, State};
+use crate::units::{Bytes, Rate};
+use limiter::{Limiter, MIN_ROUND};
+use path::{Path, bytes, scaled};
+use round::Outcome;
+use std::time::Duration;
+use target::Level;
+
+/// Time without losses after which [`State::Disabled`] ends. (chosen: longer than the trials that
+/// led there)
+const QUIET_TIME: Duration = Duration::from_secs(10);
+
+/// The same time while a queue stands. (chosen: CUBIC flows lose nothing for more than ten seconds)
+const QUIET_TIME_WITH_QUEUE: Duration = Duration::from_secs(30);
+
+/// Pacing rate in [`State::Disabled`], as a multiple of the capacity. (chosen: the end of slow
+/// start then overflows nothing, and the error of trains is smaller)
+const DISABLED_PACING_GAIN: f64 = 1.05;
+
+/// Error of a rate. (chosen: bursts of 1 ms in 40)
+const RATE_ERROR: f64 = 0.01;
+
+/// Segments of each stream that a window has to hold. (RFC 5681 §3.2: with four, a loss is repaired
+/// without a timeout)
+const LEAST_SEGMENTS: f64 = 4.0;
+
+/// Window of the start, as a multiple of rate × RTT. (BBR: bbr_cwnd_gain, net/ipv4/tcp_bbr.c)
+const START_WINDOW_GAIN: f64 = 2.0;
+
+/// The controller of window and pacing rate of a transfer.
+#[derive(Debug, Clone)]
+pub struct DelayController {
+    config: Config,
+    state: State,
+    /// Reason for which the path was left to TCP last.
+    left_by: Option<Reason>,
+    path: Path,
+    /// Rate of a bounded start.
+    start_rate: Rate,
+    /// Time of the first loss in the start.
+    lost_at: Option<Duration>,
+    limiter: Limiter,
+    quiet_since: Duration,
+}
+
+impl DelayController {
+    /// Returns a controller that limits nothing yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            state: State::Probing,
+            left_by: None,
+            path: Path::new(config.rate_max),
+            start_rate: Rate::default(),
+            lost_at: None,
+            limiter: Limiter::default(),
+            quiet_since: Duration::ZERO,
+        }
+    }
+
+    /// Returns the current state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Returns the min RTT; zero before the first sample.
+    #[must_use]
+    pub fn min_rtt(&self) -> Duration {
+        self.path.samples.min_rtt()
+    }
+
+    /// Returns the findings about the path.
+    #[must_use]
+    pub fn path_state(&self) -> PathState {
+        let disabled_by = self.left_by.filter(|_| self.state == State::Disabled);
+        let has_foreign_queue = matches!(
+            disabled_by,
+            Some(Reason::CongestedQueue(_) | Reason::SharedQueue(_) | Reason::Unsteady)
+        );
+        let is_limited = matches!(self.state, State::Limited | State::Growing);
+        PathState {
+            is_lossy: matches!(disabled_by, Some(Reason::CongestedLoss | Reason::Unused)),
+            has_foreign_queue,
+            is_short: disabled_by == Some(Reason::ShortPath),
+            is_oversubscribed: self.is_oversubscribed(),
+            is_ack_limited: is_limited && self.limiter.is_ack_limited(),
+            is_full: is_limited,
+        }
+    }
+
+    /// Returns true if the path holds only a few segments of each stream.
+    fn is_oversubscribed(&self) -> bool {
+        let window = match self.state {
+            State::StartBounded => bytes(self.start_rate, self.min_rtt()),
+            State::Limited | State::Growing => self.limiter.window,
+            _ => return false,
+        };
+        window < self.path.segments(LEAST_SEGMENTS)
+    }
+
+    /// Sets the capacity estimate: a payload rate.
+    pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
+        (self.path.train_capacity, self.path.capacity) = (Some(rate), Some(rate));
+        self.start_with_estimate(now)
+    }
+
+    /// Returns true if every second tick suffices to sample the streams.
+    #[must_use]
+    pub fn allows_sparse_sampling(&self) -> bool {
+        let is_start =
+            matches!(self.state, State::Probing | State::StartBounded | State::StartOpen);
+        !is_start && self.min_rtt() >= SPARSE_SAMPLING_RTT
+    }
+
+    /// Records the delays of a probe at a tick without an observation.
+    pub fn on_delay_sample(&mut self, now: Duration, rtt: Duration, forward: Option<Duration>) {
+        self.path.samples.record_delay(now, rtt, forward);
+    }
+
+    /// Processes an observation; returns a decision if window or pacing rate change.
+    pub fn observe(&mut self, latest: &Observation) -> Option<Decision> {
+        self.path.record(latest);
+        if self.path.is_short() {
+            let is_disabled = self.state == State::Disabled;
+            return (!is_disabled).then(|| self.enter_disabled(latest.now, Reason::ShortPath));
+        }
+        if let Some(decision) = self.start_with_estimate(latest.now) {
+            return Some(decision);
+        }
+        match self.state {
+            State::Probing => self.observe_probing(latest),
+            State::StartBounded | State::StartOpen => self.observe_start(latest),
+            State::Disabled => self.observe_disabled(latest),
+            _ => match self.limiter.observe(&mut self.path, latest) {
+                Outcome::Kept => None,
+                Outcome::Changed(state, reason) => Some(self.enter(state, latest.now, reason)),
+                Outcome::Left(reason) => Some(self.enter_disabled(latest.now, reason)),
+            },
+        }
+    }
+
+    /// Enters or leaves a loss-tolerant congestion control, such as BBR.
+    ///
+    /// `baseline_loss` is the random loss of the path; `None` ends it. Such losses do not count,
+    /// and no window is set, since data after a lost segment needs buffer until the repair: the
+    /// pacing rate alone limits the path.
+    pub fn on_loss_tolerant_cc(
+        &mut self,
+        now: Duration,
+        baseline_loss: Option<LossSample>,
+    ) -> Option<Decision> {
+        let before = std::mem::replace(&mut self.path.baseline_loss, baseline_loss);
+        if before.is_some() == baseline_loss.is_some() || self.path.is_short() {
+            return None;
+        }
+        self.limiter.forget_losses();
+        if baseline_loss.is_none() {
+            let rate = self.path.samples.rate_over(self.path.samples.rtt().max(MIN_ROUND));
+            return Some(self.enter_limited(rate, now, Reason::LossSensitiveCc));
+        }
+        self.path.capacity = self.path.train_capacity;
+        let line = self.path.capacity.map(|rate| scaled(rate, start::START_GAIN));
+        let rate = line.unwrap_or_else(|| self.path.samples.rate_over(self.path.samples.rtt()));
+        Some(self.enter_limited(rate, now, Reason::LossTolerantCc))
+    }
+
+    /// Re-enables control once cross traffic has ended or the path has changed.
+    fn observe_disabled(&mut self, latest: &Observation) -> Option<Decision> {
+        let samples = &self.path.samples;
+        let from = latest.now.saturating_sub(samples.rtt().max(MIN_ROUND));
+        let rate = samples.rate_over(latest.now - from);
+        let queue = samples.least_queue(from).map_or(Duration::ZERO, |(queue, _)| queue);
+        if samples.retransmits_since(from) > 0 {
+            self.quiet_since = latest.now;
+        }
+        if self.path.capacity.is_some_and(|line| rate > scaled(line, 1.0 + RATE_ERROR)) {
+            self.path.capacity = None;
+            return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
+        }
+        let stands = self.limiter.target.level(queue, self.path.rtt()) == Level::High;
+        let quiet_time = latest.now.saturating_sub(self.quiet_since);
+        if quiet_time < if stands { QUIET_TIME_WITH_QUEUE } else { QUIET_TIME } {
+            return None;
+        }
+        if stands {
+            self.path.samples.rebase(from, latest.now);
+        }
+        Some(self.enter_limited(rate, latest.now, Reason::Quiet))
+    }
+
+    fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
+        (self.quiet_since, self.left_by) = (now, Some(reason));
+        self.enter(State::Disabled, now, reason)
+    }
+
+    /// Limits the path to a rate, with the target queue.
+    fn enter_limited(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
+        self.limiter.start(&self.path, rate, now);
+        self.enter(State::Limited, now, reason)
+    }
+
+    /// Returns a decision with window and pacing rate of a state.
+    fn enter(&mut self, state: State, now: Duration, reason: Reason) -> Decision {
+        self.state = state;
+        let open = self.config.window_max;
+        let (window, pacing) = match state {
+            State::StartBounded => {
+                let window = bytes(self.start_rate, self.min_rtt()) * START_WINDOW_GAIN;
+                (Some(window), Some(self.start_rate))
+            }
+            State::Limited | State::Growing => {
+                (Some(self.limiter.window), Some(self.limiter.limit(&self.path)))
+            }
+            State::Disabled => {
+                let line = self.path.capacity.filter(|_| !self.path.is_short());
+                (None, line.map(|rate| scaled(rate, DISABLED_PACING_GAIN)))
+            }
+            _ => (None, None),
+        };
+        let max = self.path.rate_max;
+        let pacing = pacing.into_iter().chain(max).min();
+        // At the user's maximum, pacing alone keeps the rate.
+        let is_open = self.path.baseline_loss.is_some() || max.is_some() && pacing == max;
+        let window = window.filter(|_| !is_open).map_or(open, |window| {
+            // Each stream holds back a part of a segment.
+            Bytes((window + self.path.segments(1.0)) as u64).min(open)
+        });
+        Decision { at: now, state, window, pacing, reason }
+    }
+}

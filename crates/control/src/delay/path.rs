@@ -1,0 +1,117 @@
+//! Properties of a path and of a transfer over it, as the controller knows them.
+
+use super::samples::Samples;
+use crate::loss::LossSample;
+use crate::pacing;
+use crate::sobas::Observation;
+use crate::units::{Bytes, Rate};
+use std::time::Duration;
+
+/// RTT below which nothing is limited, since host delays look like queues. (chosen: a scheduler
+/// tick and interrupts take about 1 ms)
+const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
+
+/// Initial window of a stream in segments (RFC 6928).
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+
+/// Smallest window of a stream in segments: with one, the receiver delays its ACK (RFC 5681 §4.2).
+const LEAST_WINDOW_SEGMENTS: u64 = 2;
+
+/// Properties of a path and of a transfer over it.
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    pub(super) samples: Samples,
+    /// Number of data streams.
+    pub(super) streams: u32,
+    /// Payload of a full segment.
+    pub(super) mss: Bytes,
+    /// Random loss of the path, while the streams run a loss-tolerant congestion control.
+    pub(super) baseline_loss: Option<LossSample>,
+    /// Time of the first data.
+    pub(super) first_data_at: Option<Duration>,
+    /// Capacity reported by packet trains.
+    pub(super) train_capacity: Option<Rate>,
+    /// The same, until the transfer refutes it.
+    pub(super) capacity: Option<Rate>,
+    /// Rate limit of the user, if any.
+    pub(super) rate_max: Option<Rate>,
+}
+
+impl Path {
+    /// Returns an unknown path.
+    pub(super) fn new(rate_max: Option<Rate>) -> Self {
+        Self {
+            samples: Samples::default(),
+            streams: 1,
+            mss: pacing::DEFAULT_MSS,
+            baseline_loss: None,
+            first_data_at: None,
+            train_capacity: None,
+            capacity: None,
+            rate_max,
+        }
+    }
+
+    /// Records an observation.
+    pub(super) fn record(&mut self, latest: &Observation) {
+        self.samples.record(latest);
+        self.streams = latest.streams.max(1);
+        if latest.mss > Bytes(0) {
+            self.mss = latest.mss;
+        }
+        if self.first_data_at.is_none() && latest.received > Bytes(0) {
+            self.first_data_at = Some(latest.now);
+        }
+    }
+
+    /// Returns the RTT without queueing delay in the direction of the data.
+    pub(super) fn rtt(&self) -> Duration {
+        self.samples.unqueued_rtt().max(self.samples.min_rtt())
+    }
+
+    /// Returns true if the RTT is too short to distinguish a queue from host delays.
+    pub(super) fn is_short(&self) -> bool {
+        (Duration::from_nanos(1)..SHORT_PATH_RTT).contains(&self.samples.min_rtt())
+    }
+
+    /// Returns a number of segments of each stream, in bytes.
+    pub(super) fn segments(&self, each: f64) -> f64 {
+        each * (self.mss.0 * u64::from(self.streams)) as f64
+    }
+
+    /// Returns the initial windows of all streams together, in bytes.
+    pub(super) fn initial_windows(&self) -> f64 {
+        self.segments(INITIAL_WINDOW_SEGMENTS as f64)
+    }
+
+    /// Returns the smallest windows of all streams together, in bytes.
+    pub(super) fn least_window(&self) -> f64 {
+        self.segments(LEAST_WINDOW_SEGMENTS as f64)
+    }
+
+    /// Returns true if losses do not exceed the random loss of the path.
+    pub(super) fn is_baseline_loss(&self, retransmits: u64, data: f64) -> bool {
+        let sample = LossSample::new(retransmits, Bytes(data as u64), self.mss);
+        self.baseline_loss.is_some_and(|baseline| !sample.exceeds(baseline))
+    }
+}
+
+/// Returns the data of a rate in a time, in bytes.
+pub(super) fn bytes(rate: Rate, time: Duration) -> f64 {
+    rate.bits_per_sec() as f64 / 8.0 * time.as_secs_f64()
+}
+
+/// Returns the rate of an amount of data in a time.
+pub(super) fn per(bytes: f64, time: Duration) -> Rate {
+    Rate::from_bits_per_sec(bytes * 8.0 / time.as_secs_f64().max(f64::MIN_POSITIVE))
+}
+
+/// Returns a multiple of a rate.
+pub(super) fn scaled(rate: Rate, factor: f64) -> Rate {
+    Rate::from_bits_per_sec(rate.bits_per_sec() as f64 * factor)
+}
+
+/// Returns the quotient of two rates.
+pub(super) fn ratio(rate: Rate, base: Rate) -> f64 {
+    rate.bits_per_sec() as f64 / (base.bits_per_sec() as f64).max(1.0)
+}

@@ -1,0 +1,333 @@
+//! Samples of a transfer at its ticks: delay, rate and losses over recent times.
+
+use crate::sobas::Observation;
+use crate::units::{Bytes, Rate};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Time for which samples are kept: RTTs, and at least this time. (chosen: a round and its effect,
+/// and the rate over four RTTs)
+const RETENTION: (u32, Duration) = (6, Duration::from_secs(1));
+
+/// Lifetime of the base delay. (BBR: bbr_min_rtt_win_sec, net/ipv4/tcp_bbr.c)
+pub(super) const BASE_DELAY_LIFETIME: Duration = Duration::from_secs(10);
+
+/// Excess of the first probe's RTT over TCP's that is a queue. (chosen: on slow lines, probes take
+/// longer than acknowledgements)
+const MIN_FIRST_QUEUE: Duration = Duration::from_millis(5);
+
+/// Probes whose median is the present delay. (chosen: two outliers do not count)
+const MEDIAN_PROBES: usize = 5;
+
+/// Delay added to the difference of RTT and one-way delay, which may be negative. (chosen: above
+/// any RTT)
+const BACKWARD_ORIGIN: Duration = Duration::from_secs(60);
+
+/// Counters of a transfer at a tick, since its start.
+#[derive(Debug, Clone, Copy)]
+struct Tick {
+    now: Duration,
+    received: Bytes,
+    retransmits: u64,
+}
+
+/// Delays of one probe.
+#[derive(Debug, Clone, Copy)]
+struct Delay {
+    now: Duration,
+    rtt: Duration,
+    /// One-way delay in the direction of the data, from an arbitrary origin.
+    forward: Duration,
+}
+
+impl Delay {
+    /// Returns the delay of the other direction, from an arbitrary origin.
+    fn backward(&self) -> Duration {
+        (self.rtt + BACKWARD_ORIGIN).saturating_sub(self.forward)
+    }
+}
+
+/// Recent samples of a transfer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Samples {
+    ticks: VecDeque<Tick>,
+    delays: VecDeque<Delay>,
+    /// Smallest forward delay, and when it was seen last.
+    base: Option<(Duration, Duration)>,
+    /// Delay above the base that is not a queue of this transfer, and until when.
+    floor: Option<(Duration, Duration)>,
+    /// Smallest delay of the other direction, from an arbitrary origin.
+    least_backward: Option<Duration>,
+    min_rtt: Option<Duration>,
+    tcp_min_rtt: Option<Duration>,
+    has_forward_delay: bool,
+}
+
+impl Samples {
+    /// Records an observation.
+    pub(super) fn record(&mut self, latest: &Observation) {
+        self.tcp_min_rtt = latest.tcp_min_rtt.or(self.tcp_min_rtt);
+        self.floor = self.floor.filter(|(_, until)| latest.now < *until);
+        if let Some(rtt) = latest.rtt {
+            self.record_delay(latest.now, rtt, latest.forward_delay);
+        }
+        let (received, retransmits) = (latest.received, latest.retransmits);
+        self.ticks.push_back(Tick { now: latest.now, received, retransmits });
+        let (rtts, least) = RETENTION;
+        let from = latest.now.saturating_sub((self.rtt() * rtts).max(least));
+        while self.ticks.len() > 1 && self.ticks[1].now <= from {
+            self.ticks.pop_front();
+        }
+        while self.delays.front().is_some_and(|delay| delay.now < from) {
+            self.delays.pop_front();
+        }
+    }
+
+    /// Records the delays of a probe.
+    pub(super) fn record_delay(&mut self, now: Duration, rtt: Duration, forward: Option<Duration>) {
+        // Origins of one-way delay and RTT differ.
+        if forward.is_some() != std::mem::replace(&mut self.has_forward_delay, forward.is_some()) {
+            (self.base, self.least_backward) = (None, None);
+            self.delays.clear();
+        }
+        let delay = Delay { now, rtt, forward: forward.unwrap_or(rtt) };
+        // The first probe may have found a queue.
+        let queued = rtt.saturating_sub(self.tcp_min_rtt.unwrap_or(rtt));
+        let queued = if queued > MIN_FIRST_QUEUE { queued } else { Duration::ZERO };
+        let (base, _) = *self.base.get_or_insert((delay.forward.saturating_sub(queued), now));
+        if delay.forward <= base {
+            (self.base, self.floor) = (Some((delay.forward, now)), None);
+        }
+        let backward = delay.backward();
+        self.least_backward =
+            Some(self.least_backward.map_or(backward, |least| least.min(backward)));
+        self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
+        self.delays.push_back(delay);
+    }
+
+    /// Returns the min RTT; zero before the first sample.
+    pub(super) fn min_rtt(&self) -> Duration {
+        self.min_rtt.into_iter().chain(self.tcp_min_rtt).min().unwrap_or_default()
+    }
+
+    /// Returns the median RTT of the latest probes; the min RTT without any.
+    pub(super) fn rtt(&self) -> Duration {
+        self.median(|delay| delay.rtt).unwrap_or_else(|| self.min_rtt())
+    }
+
+    /// Returns the RTT without queueing delay in the direction of the data.
+    ///
+    /// The delay of the other direction counts in full.
+    pub(super) fn unqueued_rtt(&self) -> Duration {
+        let (Some((base, _)), Some(backward)) = (self.base, self.median(Delay::backward)) else {
+            return self.min_rtt();
+        };
+        (backward + base + self.floor()).saturating_sub(BACKWARD_ORIGIN)
+    }
+
+    /// Returns the queueing delay in the direction of acknowledgements.
+    pub(super) fn backward_queue(&self) -> Duration {
+        let least = self.least_backward.unwrap_or_default();
+        self.median(Delay::backward).unwrap_or_default().saturating_sub(least)
+    }
+
+    fn median(&self, value: impl Fn(&Delay) -> Duration) -> Option<Duration> {
+        let latest = self.delays.iter().rev().take(MEDIAN_PROBES);
+        let mut latest: Vec<Duration> = latest.map(value).collect();
+        latest.sort_unstable();
+        latest.get(latest.len() / 2).copied()
+    }
+
+    /// Returns the smallest queueing delay since a time, and the number of samples.
+    pub(super) fn least_queue(&self, from: Duration) -> Option<(Duration, usize)> {
+        let count = self.delays_since(from).count();
+        self.delays_since(from).min().map(|least| (self.above_base(least), count))
+    }
+
+    /// Returns the largest queueing delay since a time.
+    pub(super) fn largest_queue(&self, from: Duration) -> Duration {
+        self.above_base(self.delays_since(from).max().unwrap_or_default())
+    }
+
+    /// Returns the smallest queueing delay of the latest `count` probes since a time.
+    ///
+    /// Zero with fewer probes.
+    pub(super) fn latest_queue(&self, count: usize, from: Duration) -> Duration {
+        let latest: Vec<Duration> = self.delays_since(from).take(count).collect();
+        let least = latest.iter().min().filter(|_| latest.len() == count);
+        least.map_or(Duration::ZERO, |&least| self.above_base(least))
+    }
+
+    /// Returns the forward delays since a time, latest first.
+    fn delays_since(&self, from: Duration) -> impl Iterator<Item = Duration> + '_ {
+        let recent = self.delays.iter().rev().take_while(move |delay| delay.now >= from);
+        recent.map(|delay| delay.forward)
+    }
+
+    fn above_base(&self, delay: Duration) -> Duration {
+        self.base.map_or(Duration::ZERO, |(base, _)| delay.saturating_sub(base + self.floor()))
+    }
+
+    fn floor(&self) -> Duration {
+        self.floor.map_or(Duration::ZERO, |(floor, _)| floor)
+    }
+
+    /// Returns true if some delay above the base is none of this transfer.
+    pub(super) fn has_floor(&self) -> bool {
+        !self.floor().is_zero()
+    }
+
+    /// Declares a delay as no queue of this transfer for ten seconds.
+    pub(super) fn raise_floor(&mut self, by: Duration, now: Duration) {
+        self.floor = Some((self.floor() + by, now + BASE_DELAY_LIFETIME));
+    }
+
+    /// Returns true if the base delay was not seen again within its lifetime.
+    pub(super) fn is_base_expired(&self, now: Duration) -> bool {
+        self.base.is_some_and(|(_, at)| now > at + BASE_DELAY_LIFETIME)
+    }
+
+    /// Replaces the base delay by the smallest delay since a time.
+    pub(super) fn rebase(&mut self, from: Duration, now: Duration) {
+        if let Some(least) = self.delays_since(from).min() {
+            (self.base, self.floor) = (Some((least, now)), None);
+        }
+    }
+
+    /// Returns the rate over the last `time`, or over the retained part of it.
+    pub(super) fn rate_over(&self, time: Duration) -> Rate {
+        self.rate_before(Duration::ZERO, time)
+    }
+
+    /// Returns the rate over the `time` that ended `ago` before the last tick.
+    pub(super) fn rate_before(&self, ago: Duration, time: Duration) -> Rate {
+        let Some(last) = self.ticks.back() else { return Rate::default() };
+        let end = last.now.saturating_sub(ago);
+        let start = self.tick_at(end.saturating_sub(time)).or(self.ticks.front());
+        match (start, self.tick_at(end)) {
+            (Some(a), Some(b)) => (b.received - a.received).per(b.now.saturating_sub(a.now)),
+            _ => Rate::default(),
+        }
+    }
+
+    /// Returns the highest rate over any retained `time`.
+    pub(super) fn highest_rate(&self, time: Duration) -> Rate {
+        let mut highest = Rate::default();
+        let mut starts = self.ticks.iter().peekable();
+        for end in &self.ticks {
+            while let Some(start) =
+                starts.next_if(|start| end.now.saturating_sub(start.now) >= time)
+            {
+                let elapsed = end.now.saturating_sub(start.now);
+                highest = highest.max((end.received - start.received).per(elapsed));
+            }
+        }
+        highest
+    }
+
+    /// Returns the segments retransmitted since a time.
+    pub(super) fn retransmits_since(&self, from: Duration) -> u64 {
+        match (self.tick_at(from).or(self.ticks.front()), self.ticks.back()) {
+            (Some(a), Some(b)) => b.retransmits.saturating_sub(a.retransmits),
+            _ => 0,
+        }
+    }
+
+    /// Returns the last tick up to a time.
+    fn tick_at(&self, time: Duration) -> Option<&Tick> {
+        self.ticks.iter().rev().find(|tick| tick.now <= time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Records 1 MB per 10 ms, with RTTs and forward delays in ms.
+    fn run(delays: &[(u32, u32)]) -> Samples {
+        let mut samples = Samples::default();
+        for (n, &(rtt, forward)) in (0..).zip(delays) {
+            samples.record(&Observation {
+                now: 10 * MS * n,
+                received: Bytes(u64::from(n) * 1_000_000),
+                rtt: Some(MS * rtt),
+                forward_delay: Some(MS * forward),
+                retransmits: u64::from(n / 4),
+                ..Observation::default()
+            });
+        }
+        samples
+    }
+
+    #[test]
+    fn queues_of_both_directions_are_told_apart() {
+        let samples = run(&[(40, 520), (45, 525), (44, 521), (60, 524), (62, 525), (63, 525)]);
+        assert_eq!(samples.least_queue(Duration::ZERO), Some((Duration::ZERO, 6)));
+        assert_eq!(samples.least_queue(MS * 30), Some((MS * 4, 3)));
+        assert_eq!(samples.latest_queue(2, Duration::ZERO), MS * 5);
+        assert_eq!(samples.latest_queue(7, Duration::ZERO), Duration::ZERO, "too few");
+        // 40 − 520 at first, now 60 − 524.
+        assert_eq!(samples.backward_queue(), MS * 16);
+        assert_eq!(samples.unqueued_rtt(), MS * 56);
+        assert_eq!(samples.min_rtt(), MS * 40);
+    }
+
+    #[test]
+    fn floor_and_new_base_change_the_queue() {
+        let mut samples = run(&[(40, 20), (48, 28), (49, 29), (48, 28)]);
+        assert_eq!(samples.latest_queue(3, Duration::ZERO), MS * 8);
+        samples.raise_floor(MS * 6, MS * 30);
+        assert_eq!(samples.latest_queue(3, Duration::ZERO), MS * 2);
+        assert_eq!(samples.unqueued_rtt(), MS * 46);
+        samples.rebase(MS * 10, MS * 30);
+        assert_eq!(samples.latest_queue(3, Duration::ZERO), Duration::ZERO);
+        assert!(!samples.is_base_expired(MS * 10_030) && samples.is_base_expired(MS * 10_031));
+    }
+
+    #[test]
+    fn first_probe_behind_a_queue_is_recognized_by_tcp() {
+        let mut samples = Samples::default();
+        let observation = Observation {
+            rtt: Some(MS * 90),
+            forward_delay: Some(MS * 80),
+            tcp_min_rtt: Some(MS * 40),
+            ..Observation::default()
+        };
+        samples.record(&observation);
+        assert_eq!(samples.latest_queue(1, Duration::ZERO), MS * 50);
+        assert_eq!(samples.min_rtt(), MS * 40);
+    }
+
+    #[test]
+    fn without_one_way_delay_the_rtt_serves() {
+        let mut samples = run(&[(40, 520), (44, 524)]);
+        samples.record_delay(MS * 20, MS * 45, None);
+        assert_eq!(samples.latest_queue(1, Duration::ZERO), Duration::ZERO, "another origin");
+        samples.record_delay(MS * 30, MS * 47, None);
+        assert_eq!(samples.latest_queue(1, Duration::ZERO), MS * 2);
+    }
+
+    #[test]
+    fn rates_and_losses_over_times() {
+        let mut samples = run(&[(20, 10); 40]);
+        let mbit = |rate: Rate| rate.bits_per_sec() / 1_000_000;
+        assert_eq!(mbit(samples.rate_over(MS * 50)), 800);
+        assert_eq!(mbit(samples.highest_rate(MS * 40)), 800);
+        assert_eq!(samples.retransmits_since(MS * 350), 1);
+        samples.record(&Observation { now: MS * 410, ..observation(59_000_000) });
+        assert_eq!(mbit(samples.highest_rate(MS * 20)), 8_000);
+        assert_eq!(mbit(samples.rate_before(MS * 20, MS * 40)), 800);
+    }
+
+    fn observation(received: u64) -> Observation {
+        Observation { received: Bytes(received), ..Observation::default() }
+    }
+
+    #[test]
+    fn retained_samples_are_bounded() {
+        let samples = run(&[(20, 10); 10_000]);
+        assert!(samples.ticks.len() <= 102 && samples.delays.len() <= 102);
+    }
+}

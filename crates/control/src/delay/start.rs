@@ -1,0 +1,150 @@
+//! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
+
+use super::DelayController;
+use super::limiter::MIN_ROUND;
+use super::path::{Path, bytes, scaled};
+use super::target::Level;
+use crate::bottleneck::Bottleneck;
+use crate::sobas::{CachedPath, Config, Decision, Observation, Reason, State};
+use crate::units::Rate;
+use std::time::Duration;
+
+/// Factor of the estimated capacity at the start. (chosen: the error of trains is about a percent,
+/// and a shallow buffer drops any excess)
+pub(super) const START_GAIN: f64 = 0.98;
+
+/// RTT relative to that of the cached path within which the path is the same. (chosen: another
+/// route differs by more, another hour by less)
+const CACHED_RTT_RANGE: (f64, f64) = (0.8, 1.25);
+
+/// Delay samples in a row above the base that make a queue in the start. (chosen: one or two are
+/// chance)
+const START_QUEUE_SAMPLES: usize = 3;
+
+/// Growth of the rate per RTT below which slow start has ended. (chosen: slow start doubles it;
+/// between 1 and 2, nearer to 1)
+const MIN_START_GROWTH: f64 = 1.3;
+
+/// Shortest interval for rates in the start; otherwise one RTT. (chosen: two ticks)
+const MIN_START_RATE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Initial windows per RTT up to which losses do not count: two rounds of slow start. (chosen: by
+/// trial)
+const INITIAL_WINDOW_FACTOR: f64 = 4.0;
+
+/// RTTs, and minimum time, from the first data in which such losses do not count. (chosen: two
+/// rounds, and TCP's loss repair)
+const INITIAL_WINDOW_TIME: (u32, Duration) = (8, Duration::from_millis(500));
+
+impl DelayController {
+    /// Replaces the user's maximum rate and starts again, with what is known of the path.
+    pub fn on_rate_max(&mut self, now: Duration, rate_max: Option<Rate>) -> Decision {
+        let before = std::mem::replace(self, Self::new(Config { rate_max, ..self.config }));
+        self.config.capacity_timeout = Duration::ZERO;
+        self.path = Path { rate_max, capacity: before.path.train_capacity, ..before.path };
+        let started = match self.path.is_short() {
+            true => self.enter_disabled(now, Reason::ShortPath),
+            false => match self.start_with_estimate(now) {
+                Some(started) => started,
+                None => self.start_without_estimate(now),
+            },
+        };
+        let reason = Reason::RateMaxChanged(rate_max);
+        Decision { reason, ..started }
+    }
+
+    /// Starts below the capacity, once both capacity and RTT are known.
+    pub(super) fn start_with_estimate(&mut self, now: Duration) -> Option<Decision> {
+        let rate = self.path.capacity?;
+        let can_start = matches!(self.state, State::Probing | State::StartOpen);
+        if self.path.is_short() || self.min_rtt().is_zero() || !can_start {
+            return None;
+        }
+        self.start_rate = scaled(rate, START_GAIN);
+        Some(self.enter(State::StartBounded, now, Reason::CapacityKnown(rate)))
+    }
+
+    /// Starts without a capacity: from the cached path if the RTT matches, otherwise without a
+    /// limit.
+    pub(super) fn start_without_estimate(&mut self, now: Duration) -> Decision {
+        let rtt = self.min_rtt();
+        let is_same = |cached: &CachedPath| {
+            let (least, most) =
+                (cached.rtt.mul_f64(CACHED_RTT_RANGE.0), cached.rtt.mul_f64(CACHED_RTT_RANGE.1));
+            (least..most).contains(&rtt)
+        };
+        let Some(cached) = self.config.cached_path.filter(is_same) else {
+            return self.enter(State::StartOpen, now, Reason::CapacityUnknown);
+        };
+        self.start_rate = scaled(cached.rate, START_GAIN);
+        self.enter(State::StartBounded, now, Reason::CachedRate(cached.rate))
+    }
+
+    /// Waits for the capacity; the streams may have filled the path before.
+    pub(super) fn observe_probing(&mut self, latest: &Observation) -> Option<Decision> {
+        let is_early = self.path.first_data_at.is_none() && self.min_rtt().is_zero();
+        if !is_early && latest.now >= self.config.capacity_timeout {
+            return Some(self.start_without_estimate(latest.now));
+        }
+        self.observe_start(latest)
+    }
+
+    /// Ends the start: the path is full, slow start has ended, or segments were lost.
+    pub(super) fn observe_start(&mut self, latest: &Observation) -> Option<Decision> {
+        let rtt = self.min_rtt().max(MIN_START_RATE_INTERVAL);
+        let now = self.path.samples.rate_over(rtt);
+        let before = self.path.samples.rate_before(rtt, rtt);
+        let has_begun = self.path.first_data_at.is_some_and(|at| latest.now > at + rtt * 2);
+        if !has_begun || now.bits_per_sec() == 0 {
+            return None;
+        }
+        if self.path.samples.retransmits_since(latest.now.saturating_sub(MIN_ROUND)) > 0
+            && !self.is_initial_window_rate(now, latest.now)
+        {
+            self.lost_at.get_or_insert(latest.now);
+        }
+        if let Some(lost_at) = self.lost_at {
+            // The repair delivers late and all at once.
+            if latest.now < lost_at + (rtt * 4).max(MIN_ROUND * 2) {
+                return None;
+            }
+            let rate = self.path.samples.highest_rate(rtt * 4);
+            let rate =
+                if self.state == State::StartBounded { rate.min(self.start_rate) } else { rate };
+            return Some(self.enter_limited(rate, latest.now, Reason::StartOverflowed));
+        }
+        if now > scaled(before, MIN_START_GROWTH) || latest.bottleneck != Bottleneck::Path {
+            return None;
+        }
+        let queue = self.path.samples.latest_queue(START_QUEUE_SAMPLES, Duration::ZERO);
+        if self.limiter.target.level(queue, self.min_rtt()) == Level::High {
+            let rate = self.path.samples.rate_over(rtt / 2).max(now);
+            if self.is_initial_window_rate(rate, latest.now) {
+                return None;
+            }
+            return Some(self.enter_limited(rate, latest.now, Reason::QueueGrew(rate, queue)));
+        }
+        // Slow start has reached its limit, or ended early.
+        let long = rtt * 2;
+        let (now, before) =
+            (self.path.samples.rate_over(long), self.path.samples.rate_before(long, long));
+        let is_flat = now < scaled(before, 1.05);
+        let has_settled = self.path.first_data_at.is_some_and(|at| latest.now > at + long * 2);
+        if !is_flat || !has_settled || before.bits_per_sec() == 0 {
+            return None;
+        }
+        let is_bound = self.state == State::StartBounded && now > scaled(self.start_rate, 0.9);
+        let rate = if is_bound { now.max(self.start_rate) } else { now };
+        Some(self.enter_limited(rate, latest.now, Reason::TargetReached(now)))
+    }
+
+    /// Returns true if a rate is that of the initial windows.
+    ///
+    /// They are not paced, so their queue and losses say nothing about the path.
+    fn is_initial_window_rate(&self, rate: Rate, now: Duration) -> bool {
+        let (round_trips, least) = INITIAL_WINDOW_TIME;
+        let time = (self.min_rtt() * round_trips).max(least);
+        self.path.first_data_at.is_none_or(|began| now < began + time)
+            && bytes(rate, self.min_rtt()) < INITIAL_WINDOW_FACTOR * self.path.initial_windows()
+    }
+}

@@ -1,0 +1,203 @@
+//! Target of the queueing delay: short at first, and wider on a path whose rate varies.
+
+use std::time::Duration;
+
+/// Share of the RTT that is the target. (chosen: a quarter of a shallow buffer)
+const RTT_SHARE: f64 = 0.025;
+
+/// Shortest target of a path. (chosen: a probe may follow one burst of TCP and precede the next)
+const LEAST: Duration = Duration::from_micros(400);
+
+/// Longest target of a path of constant rate. (chosen: half of what may stand, 5 ms)
+const MOST: Duration = Duration::from_micros(2500);
+
+/// Shortest target in segments at the present rate. (chosen: half of what may stand, four)
+const LEAST_SEGMENTS: u32 = 2;
+
+/// Longest time of a segment that counts for the target. (chosen: below 600 kbit/s)
+const LONGEST_SEGMENT: Duration = Duration::from_millis(20);
+
+/// Share of a queue that overflowed that is the longest target from then on. (chosen: the queue may
+/// double between two rounds)
+const OVERFLOW_SHARE: f64 = 0.4;
+
+/// Rounds in which changes between short and long queues are counted. (measured, kinds in virtual
+/// time: with 12 and two changes, a square wave is taken for a varying path)
+const HUNTING_ROUNDS: u32 = 16;
+
+/// Changes in these rounds from which the window hunts. (measured: as above)
+const HUNTING_CHANGES: u32 = 3;
+
+/// Growth of the target of a hunting window. (chosen: doubling)
+const GROWTH: f64 = 2.0;
+
+/// Longest target of a hunting window, for an RTT that is shorter. (chosen: what may stand)
+const LONGEST: Duration = Duration::from_millis(5);
+
+/// Class of a round by its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// The path may carry more.
+    Low,
+    /// The queue is near its target.
+    Near,
+    /// The path is too full.
+    High,
+}
+
+/// Target of the queueing delay.
+#[derive(Debug, Clone, Default)]
+pub(super) struct QueueTarget {
+    /// Target that an overflow allows, if there was one.
+    allowed: Option<Duration>,
+    /// Target that a varying rate requires.
+    widened: Duration,
+    /// Time of a segment at the present rate.
+    segment: Duration,
+    hunting: Hunting,
+}
+
+/// Rounds since the last evaluation.
+#[derive(Debug, Clone, Default)]
+struct Hunting {
+    rounds: u32,
+    /// Rounds with a queue above its target, and the sum of their queues.
+    high_rounds: u32,
+    high_queues: Duration,
+    /// Changes from a short queue to a long one, or back.
+    changes: u32,
+    /// Level of the last round that was not near the target.
+    last: Option<Level>,
+}
+
+impl QueueTarget {
+    /// Returns the target on a path of an RTT.
+    pub(super) fn queue(&self, rtt: Duration) -> Duration {
+        let target = rtt.mul_f64(RTT_SHARE).clamp(LEAST, MOST).max(self.widened);
+        let target = self.allowed.map_or(target, |allowed| target.min(allowed));
+        target.max(self.segment * LEAST_SEGMENTS)
+    }
+
+    /// Returns the level of a queue.
+    pub(super) fn level(&self, queue: Duration, rtt: Duration) -> Level {
+        let target = self.queue(rtt);
+        match queue {
+            queue if queue < target / 2 => Level::Low,
+            queue if queue > target * 3 / 2 => Level::High,
+            _ => Level::Near,
+        }
+    }
+
+    /// Sets the time of a segment at the present rate.
+    pub(super) fn set_segment(&mut self, time: Duration) {
+        self.segment = time.min(LONGEST_SEGMENT);
+    }
+
+    /// Records a round; widens the target if the window hunts for it.
+    ///
+    /// Returns false if even the longest target does not suffice.
+    pub(super) fn on_round(&mut self, level: Level, queue: Duration, rtt: Duration) -> bool {
+        self.hunting.record(level, queue);
+        if self.hunting.rounds < HUNTING_ROUNDS {
+            return true;
+        }
+        let Hunting { high_rounds, high_queues, changes, last, .. } = self.hunting;
+        self.hunting = Hunting { last, ..Hunting::default() };
+        if changes < HUNTING_CHANGES {
+            self.widened = self.widened.div_f64(GROWTH);
+            return true;
+        }
+        let before = self.queue(rtt);
+        let longest = rtt.max(LONGEST);
+        let excursion = high_queues / high_rounds.max(1) / 2;
+        let wanted = excursion.clamp(before.mul_f64(GROWTH), before.mul_f64(GROWTH * GROWTH));
+        self.widened = wanted.min(longest);
+        before < longest
+    }
+
+    /// Lowers the target below a queue that overflowed.
+    pub(super) fn on_overflow(&mut self, queue: Duration) {
+        let target = queue.mul_f64(OVERFLOW_SHARE).max(LEAST / 2);
+        self.allowed = Some(self.allowed.map_or(target, |allowed| allowed.min(target)));
+    }
+}
+
+impl Hunting {
+    fn record(&mut self, level: Level, queue: Duration) {
+        self.rounds += 1;
+        if level == Level::High {
+            self.high_rounds += 1;
+            self.high_queues += queue;
+        }
+        if level != Level::Near {
+            let last = self.last.replace(level);
+            self.changes += u32::from(last.is_some_and(|last| last != level));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn target_is_a_share_of_the_rtt_within_bounds() {
+        let target = QueueTarget::default();
+        let of = |ms: u32| target.queue(MS * ms).as_micros();
+        assert_eq!([2, 40, 100, 300].map(of), [400, 1000, 2500, 2500]);
+        assert_eq!(target.level(MS * 499 / 1000, MS * 40), Level::Low);
+        assert_eq!(target.level(MS * 501 / 1000, MS * 40), Level::Near);
+        assert_eq!(target.level(MS * 1501 / 1000, MS * 40), Level::High);
+    }
+
+    #[test]
+    fn target_holds_two_segments() {
+        let mut target = QueueTarget::default();
+        target.set_segment(MS);
+        target.on_overflow(MS);
+        assert_eq!(target.queue(MS * 40), MS * 2);
+        target.set_segment(MS * 500);
+        assert_eq!(target.queue(MS * 40), MS * 40, "a pause is no segment");
+    }
+
+    #[test]
+    fn overflow_lowers_the_target_for_good() {
+        let mut target = QueueTarget::default();
+        target.on_overflow(MS * 2);
+        target.on_overflow(MS * 5);
+        assert_eq!(target.queue(MS * 40), MS * 8 / 10);
+    }
+
+    /// Runs as many rounds as are evaluated; returns whether a target suffices.
+    fn run(target: &mut QueueTarget, levels: &[Level]) -> bool {
+        let rounds = levels.iter().cycle().take(HUNTING_ROUNDS as usize);
+        rounds.fold(true, |_, &level| target.on_round(level, MS * 6, MS * 40))
+    }
+
+    #[test]
+    fn hunting_window_widens_the_target_up_to_the_rtt() {
+        let mut target = QueueTarget::default();
+        let hunting = [Level::Low, Level::Low, Level::High];
+        let widened: Vec<_> = (0..6)
+            .map(|_| (run(&mut target, &hunting), target.queue(MS * 40).as_millis()))
+            .collect();
+        let expected = [(true, 3), (true, 6), (true, 12), (true, 24), (true, 40), (false, 40)];
+        assert_eq!(widened, expected, "first to half of the long queues");
+        for _ in 0..20 {
+            assert!(run(&mut target, &[Level::Near]));
+        }
+        assert_eq!(target.queue(MS * 40), MS, "a steady queue narrows it again");
+    }
+
+    #[test]
+    fn single_change_of_the_rate_is_no_hunting() {
+        let mut target = QueueTarget::default();
+        let mut levels = [Level::Near; 16];
+        levels[..4].fill(Level::High);
+        levels[8..12].fill(Level::Low);
+        assert!(run(&mut target, &levels));
+        assert_eq!(target.queue(MS * 40), MS);
+    }
+}

@@ -1,0 +1,314 @@
+//! Tests of the controller over a fluid model of a path: one queue, and a delay of an RTT.
+
+use super::*;
+use crate::bottleneck::Bottleneck;
+use std::collections::VecDeque;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Interval of observations, and steps of the model in it.
+const TICK: Duration = Duration::from_millis(10);
+const STEPS: u32 = 20;
+
+/// A path with one queue, and the transfer over it.
+struct Fluid {
+    now: Duration,
+    /// Capacity in Mbit/s.
+    capacity: f64,
+    rtt: Duration,
+    /// Delay that is no queue.
+    extra_delay: Duration,
+    /// Longest queueing delay.
+    buffer: Duration,
+    /// Share of the segments that the path drops at random.
+    loss: f64,
+    /// Data in the queue, in bits.
+    queue: f64,
+    /// Delivered data that is not acknowledged yet, by step.
+    unacknowledged: VecDeque<f64>,
+    received: f64,
+    retransmits: f64,
+    /// Windows in bits and rates in bit/s, which take effect after an RTT.
+    requests: VecDeque<(Duration, f64, f64)>,
+    window: f64,
+    pacing: f64,
+    controller: DelayController,
+    decisions: Vec<Decision>,
+}
+
+impl Fluid {
+    /// Returns a path of a capacity in Mbit/s, and an RTT in ms.
+    ///
+    /// Packet trains measured the capacity.
+    fn new(capacity: f64, rtt: u32) -> Self {
+        let config = Config {
+            window_max: Bytes::gib(1),
+            capacity_timeout: MS * 600,
+            rate_max: None,
+            cached_path: None,
+        };
+        let mut fluid = Self {
+            now: Duration::ZERO,
+            capacity,
+            rtt: MS * rtt,
+            extra_delay: Duration::ZERO,
+            buffer: MS * 200,
+            loss: 0.0,
+            queue: 0.0,
+            unacknowledged: VecDeque::new(),
+            received: 0.0,
+            retransmits: 0.0,
+            requests: VecDeque::new(),
+            window: 8e5,
+            pacing: f64::INFINITY,
+            controller: DelayController::new(config),
+            decisions: Vec::new(),
+        };
+        let decision = fluid.controller.on_capacity(Duration::ZERO, mbit(capacity));
+        fluid.apply(decision);
+        fluid
+    }
+
+    fn apply(&mut self, decision: Option<Decision>) {
+        let Some(decision) = decision else { return };
+        let pacing = decision.pacing.map_or(f64::INFINITY, |rate| rate.bits_per_sec() as f64);
+        // Each stream sends whole segments.
+        let window = (decision.window.0.saturating_sub(4 * 1448) * 8) as f64;
+        self.requests.push_back((self.now + self.rtt, window, pacing));
+        self.decisions.push(decision);
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_secs_f64(self.queue / (self.capacity * 1e6))
+    }
+
+    /// Runs for a time in ms; returns the mean rate in Mbit/s, and the queue at the end in ms.
+    fn run(&mut self, ms: u32) -> (f64, f64) {
+        let (end, from) = (self.now + MS * ms, self.received);
+        while self.now < end {
+            self.tick();
+        }
+        ((self.received - from) / f64::from(ms) / 1e3, self.delay().as_secs_f64() * 1e3)
+    }
+
+    fn tick(&mut self) {
+        self.now += TICK;
+        while self.requests.front().is_some_and(|(at, ..)| *at <= self.now) {
+            if let Some((_, window, pacing)) = self.requests.pop_front() {
+                (self.window, self.pacing) = (window, pacing);
+            }
+        }
+        for _ in 0..STEPS {
+            self.step(TICK / STEPS);
+        }
+        let delay = self.extra_delay + self.delay();
+        let decision = self.controller.observe(&Observation {
+            now: self.now,
+            streams: 4,
+            received: Bytes((self.received / 8.0) as u64),
+            rtt: Some(self.rtt + delay),
+            forward_delay: Some(Duration::from_secs(10) + self.rtt / 2 + delay),
+            tcp_min_rtt: Some(self.rtt),
+            retransmits: self.retransmits as u64,
+            mss: Bytes(1448),
+            bottleneck: Bottleneck::Path,
+            ..Observation::default()
+        });
+        self.apply(decision);
+    }
+
+    /// Moves data for a time.
+    fn step(&mut self, time: Duration) {
+        let round_trip = (self.rtt + self.extra_delay).div_duration_f64(time).round() as usize;
+        while self.unacknowledged.len() >= round_trip {
+            self.unacknowledged.pop_front();
+        }
+        let in_flight = self.queue + self.unacknowledged.iter().sum::<f64>();
+        let sent = (self.window - in_flight).clamp(0.0, self.pacing * time.as_secs_f64());
+        let lost = sent * self.loss;
+        let capacity = self.capacity * 1e6 * time.as_secs_f64();
+        let delivered = (self.queue + sent - lost).min(capacity);
+        let buffer = self.buffer.as_secs_f64() * self.capacity * 1e6;
+        let overflow = (self.queue + sent - lost - delivered - buffer).max(0.0);
+        self.queue += sent - lost - delivered - overflow;
+        self.unacknowledged.push_back(delivered);
+        self.received += delivered;
+        self.retransmits += (overflow + lost) / (1448.0 * 8.0);
+    }
+
+    fn states(&self) -> Vec<State> {
+        let mut states: Vec<State> = self.decisions.iter().map(|decision| decision.state).collect();
+        states.dedup();
+        states
+    }
+
+    fn has_reason(&self, is_one: impl Fn(&Reason) -> bool) -> bool {
+        self.decisions.iter().any(|decision| is_one(&decision.reason))
+    }
+}
+
+fn mbit(rate: f64) -> Rate {
+    Rate::from_bits_per_sec(rate * 1e6)
+}
+
+/// Asserts that a path is full with a queue of a few milliseconds.
+fn assert_full(fluid: &mut Fluid, ms: u32) {
+    let (rate, queue) = fluid.run(ms);
+    let reasons: Vec<_> = fluid.decisions.iter().map(|one| one.reason.to_string()).collect();
+    assert!(rate > 0.97 * fluid.capacity, "{rate} of {} {reasons:#?}", fluid.capacity);
+    assert!(queue < 5.0, "{queue} {reasons:#?}");
+}
+
+#[test]
+fn path_is_filled_with_a_short_queue() {
+    for (capacity, rtt) in [(10.0, 20), (100.0, 5), (100.0, 40), (1_000.0, 100), (300.0, 300)] {
+        let mut fluid = Fluid::new(capacity, rtt);
+        fluid.run(2_000 + 20 * rtt);
+        assert_full(&mut fluid, 5_000);
+        assert_eq!(fluid.retransmits, 0.0, "{capacity} {rtt}");
+        assert_eq!(fluid.states()[0], State::StartBounded);
+        assert_eq!(fluid.controller.path_state(), PathState { is_full: true, ..<_>::default() });
+    }
+}
+
+#[test]
+fn changed_rate_is_followed_in_a_second_or_ten_rtts() {
+    for rtt in [10, 50, 150] {
+        let mut fluid = Fluid::new(200.0, rtt);
+        fluid.run(5_000);
+        for capacity in [100.0, 200.0, 100.0, 50.0, 100.0] {
+            fluid.capacity = capacity;
+            fluid.run((10 * rtt).max(1_000));
+            let (rate, _) = fluid.run(rtt.max(200));
+            assert!(rate >= 0.9 * capacity, "{rate} of {capacity} at {rtt} ms");
+            assert_full(&mut fluid, 4_000);
+        }
+    }
+}
+
+#[test]
+fn delay_that_is_no_queue_is_not_reduced() {
+    let mut fluid = Fluid::new(100.0, 40);
+    fluid.run(4_000);
+    // A change of route.
+    fluid.extra_delay = MS * 20;
+    fluid.run(2_000);
+    assert_full(&mut fluid, 4_000);
+    assert!(fluid.has_reason(|reason| matches!(reason, Reason::CongestedQueue(_))));
+    fluid.extra_delay = Duration::ZERO;
+    fluid.run(2_000);
+    assert_full(&mut fluid, 20_000);
+}
+
+#[test]
+fn trains_that_measured_too_little_are_refuted() {
+    let mut fluid = Fluid::new(50.0, 40);
+    fluid.capacity = 200.0;
+    fluid.run(5_000);
+    assert_full(&mut fluid, 5_000);
+}
+
+#[test]
+fn shallow_buffer_overflows_once() {
+    let mut fluid = Fluid::new(100.0, 50);
+    fluid.buffer = MS;
+    fluid.run(3_000);
+    let lost = fluid.retransmits;
+    let (rate, queue) = fluid.run(8_000);
+    assert!(rate > 95.0 && queue < 1.0, "{rate} {queue}");
+    let reasons: Vec<_> = fluid.decisions.iter().map(|one| one.reason.to_string()).collect();
+    assert!(fluid.retransmits - lost < 100.0, "{} {reasons:#?}", fluid.retransmits - lost);
+}
+
+#[test]
+fn random_loss_leaves_the_path_to_tcp_and_bbr_returns() {
+    let mut fluid = Fluid::new(100.0, 50);
+    fluid.loss = 0.001;
+    fluid.run(3_000);
+    assert_eq!(fluid.controller.state(), State::Disabled);
+    assert!(fluid.controller.path_state().is_lossy);
+    let baseline = LossSample { retransmits: 20, segments: 10_000 };
+    let decision = fluid.controller.on_loss_tolerant_cc(fluid.now, Some(baseline));
+    assert_eq!(decision.map(|decision| decision.window), Some(Bytes::gib(1)));
+    fluid.apply(decision);
+    fluid.run(3_000);
+    let (rate, queue) = fluid.run(5_000);
+    assert!(rate > 90.0 && queue < 10.0, "{rate} {queue}");
+    let ended = fluid.controller.on_loss_tolerant_cc(fluid.now, None);
+    assert_eq!(ended.map(|decision| decision.reason), Some(Reason::LossSensitiveCc));
+}
+
+#[test]
+fn host_that_does_not_keep_up_changes_nothing() {
+    let mut fluid = Fluid::new(100.0, 40);
+    fluid.run(4_000);
+    let before = fluid.decisions.len();
+    for n in 0..300 {
+        let decision = fluid.controller.observe(&Observation {
+            now: fluid.now + TICK * n,
+            rtt: Some(MS * 90),
+            forward_delay: Some(Duration::from_secs(10) + MS * 70),
+            received: Bytes((fluid.received / 8.0) as u64 + u64::from(n) * 10_000),
+            bottleneck: Bottleneck::Receiver,
+            ..Observation::default()
+        });
+        assert_eq!(decision, None);
+    }
+    assert_eq!(fluid.decisions.len(), before);
+}
+
+#[test]
+fn rate_max_is_kept_by_pacing_alone() {
+    let mut fluid = Fluid::new(100.0, 40);
+    fluid.run(2_000);
+    let decision = fluid.controller.on_rate_max(fluid.now, Some(mbit(20.0)));
+    assert_eq!((decision.pacing, decision.window), (Some(mbit(20.0)), Bytes::gib(1)));
+    fluid.apply(Some(decision));
+    fluid.run(2_000);
+    let (rate, queue) = fluid.run(4_000);
+    assert!((19.0..=20.5).contains(&rate) && queue < 1.0, "{rate} {queue}");
+    let decision = fluid.controller.on_rate_max(fluid.now, None);
+    fluid.apply(Some(decision));
+    fluid.run(4_000);
+    assert_full(&mut fluid, 4_000);
+}
+
+#[test]
+fn short_path_is_not_limited() {
+    let mut fluid = Fluid::new(1_000.0, 1);
+    fluid.run(100);
+    assert_eq!(fluid.controller.state(), State::Disabled);
+    assert!(fluid.controller.path_state().is_short);
+    assert!(fluid.decisions.iter().all(|decision| decision.window == Bytes::gib(1)));
+}
+
+#[test]
+fn start_without_a_capacity_ends_at_a_queue() {
+    let mut fluid = Fluid::new(100.0, 40);
+    let config = Config { capacity_timeout: MS * 100, ..fluid.controller.config };
+    fluid.controller = DelayController::new(config);
+    (fluid.window, fluid.pacing) = (8e6, f64::INFINITY);
+    fluid.requests.clear();
+    fluid.run(3_000);
+    assert_full(&mut fluid, 5_000);
+    assert!(fluid.states().contains(&State::StartOpen) || fluid.states()[1] == State::Limited);
+}
+
+#[test]
+fn cached_rate_starts_a_path_without_trains() {
+    let cached = crate::sobas::CachedPath { rate: mbit(80.0), rtt: MS * 42 };
+    let config = Config {
+        window_max: Bytes::gib(1),
+        capacity_timeout: Duration::ZERO,
+        rate_max: None,
+        cached_path: Some(cached),
+    };
+    let mut controller = DelayController::new(config);
+    let observation = Observation { rtt: Some(MS * 40), ..Observation::default() };
+    let decision = controller.observe(&observation);
+    let expected = (State::StartBounded, Some(mbit(78.4)), Reason::CachedRate(mbit(80.0)));
+    assert_eq!(decision.map(|one| (one.state, one.pacing, one.reason)), Some(expected));
+    let mut other = DelayController::new(config);
+    let decision = other.observe(&Observation { rtt: Some(MS * 80), ..observation });
+    assert_eq!(decision.map(|one| one.state), Some(State::StartOpen), "another route");
+}

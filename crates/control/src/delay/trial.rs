@@ -1,0 +1,68 @@
+//! Results of trials that tell a queue of this transfer from other delay.
+
+use super::path::ratio;
+use super::round::Round;
+use crate::units::Rate;
+use std::time::Duration;
+
+/// Deviation of the rate within which a path stays full after a trial. (chosen: the walk of a rate
+/// within some seconds)
+const RESULT_DEVIATION: f64 = 0.15;
+
+/// Time for which the result of a trial holds. (BBR: bbr_min_rtt_win_sec)
+const RESULT_LIFETIME: Duration = Duration::from_secs(10);
+
+/// Trial in progress, and results of earlier ones.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trial {
+    /// Round before, and growth of the window.
+    pending: Option<(Round, f64)>,
+    /// Time and rate at which the path was last found full.
+    full: Option<(Duration, Rate)>,
+    /// Times of trials that found other flows.
+    shared: Vec<Duration>,
+    /// Times of queues that reductions did not drain.
+    foreign: Vec<Duration>,
+}
+
+impl Trial {
+    /// Begins a trial with a step of the window.
+    pub(super) fn begin(&mut self, before: &Round, step: f64) {
+        self.pending = Some((*before, step));
+    }
+
+    /// Ends a trial; returns the round before it, and its step.
+    pub(super) fn end(&mut self) -> Option<(Round, f64)> {
+        self.pending.take()
+    }
+
+    /// Records that the path is full at the rate of a round.
+    pub(super) fn on_full(&mut self, round: &Round) {
+        self.full = Some((round.now, round.rate));
+    }
+
+    /// Returns true if the path was found full at about the rate of a round.
+    pub(super) fn was_full(&self, round: &Round) -> bool {
+        self.full.is_some_and(|(at, rate)| {
+            let deviation = (ratio(round.rate, rate) - 1.0).abs();
+            round.now < at + RESULT_LIFETIME && deviation <= RESULT_DEVIATION
+        })
+    }
+
+    /// Records that other flows share the path; returns the number of such trials.
+    pub(super) fn on_shared(&mut self, now: Duration) -> usize {
+        count_recent(&mut self.shared, now)
+    }
+
+    /// Records a queue that reductions did not drain; returns the number of such queues.
+    pub(super) fn on_foreign_queue(&mut self, now: Duration) -> usize {
+        count_recent(&mut self.foreign, now)
+    }
+}
+
+/// Adds a time, and returns the number of recent ones.
+fn count_recent(times: &mut Vec<Duration>, now: Duration) -> usize {
+    times.retain(|at| now < *at + RESULT_LIFETIME);
+    times.push(now);
+    times.len()
+}
