@@ -232,17 +232,18 @@ mod tests {
 
     #[test]
     fn frequent_decisions_of_one_state_are_left_out() {
-        use State::{Growing, Limited};
+        use State::{Disabled, Growing, Limited};
         let every_100_ms: Vec<_> = (0..30).map(|n| decision(n * 100, Limited)).collect();
         assert_eq!(reported(ControllerKind::Sobas, &every_100_ms).len(), 30);
         let found = reported(ControllerKind::Delay, &every_100_ms);
         assert_eq!(found, vec![("delay", "limited".to_owned()); 3]);
         let limit = Decision { reason: Reason::RateMaxChanged(None), ..decision(30, Growing) };
-        let mixed = [decision(0, Limited), decision(10, Growing), decision(20, Growing), limit];
+        let mixed = [decision(0, Limited), decision(10, Growing), decision(20, Disabled), limit];
         let found = reported(ControllerKind::Delay, &mixed);
         assert_eq!(
             found.iter().map(|(_, state)| state.as_str()).collect::<Vec<_>>(),
-            ["limited", "growing", "growing"]
+            ["limited", "disabled", "growing"],
+            "growth is a part of a limited path"
         );
     }
 }
