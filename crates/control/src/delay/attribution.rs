@@ -10,7 +10,7 @@ use crate::sobas::{Reason, State};
 const TRIAL_STEP: f64 = 0.2;
 
 /// The same at the rate that packet trains measured. (chosen: fits in a shallow buffer)
-const SMALL_TRIAL_STEP: f64 = 0.06;
+const SMALL_TRIAL_STEP: f64 = 0.04;
 
 /// Share of the capacity from which the path is likely full. (chosen: beyond the error of trains)
 const NEAR_CAPACITY_SHARE: f64 = 0.85;

@@ -81,8 +81,8 @@ const UNUSED_GROWTH: f64 = 1.2;
 /// Least queueing delay of acknowledgements that limits the rate. (chosen: above that of bursts)
 const ACK_QUEUE: Duration = Duration::from_millis(10);
 
-/// Rounds in a row with such a queue. (chosen: slow start makes one for a round or two)
-const ACK_LIMITED_ROUNDS: u32 = 4;
+/// Rounds in a row with such a queue. (chosen: slow start may make one for a round or two)
+const ACK_LIMITED_ROUNDS: u32 = 3;
 
 /// Factor of the rate that losses without a queue leave. (chosen: a policer that drops a percent
 /// still passes the rest)
@@ -91,6 +91,9 @@ const LOSSLESS_SHARE: f64 = 0.98;
 /// Share of the line below which losses without a queue are those of the start. (chosen: TCP
 /// repairs them)
 const MIN_LOSSLESS_SHARE: f64 = 0.5;
+
+/// RTTs, and least time, from the first data in which that holds. (chosen: the repair of a start)
+const START_TIME: (u32, Duration) = (10, Duration::from_secs(1));
 
 /// Pause of growth after such losses, for each event. (measured, kinds of path in virtual time: 2 s
 /// make a policed path start slowly)
@@ -165,11 +168,6 @@ impl Limiter {
         per(self.window, path.rtt() + self.target.queue(path.rtt()))
     }
 
-    /// Returns true if a queue of acknowledgements limits the rate.
-    pub(super) fn is_ack_limited(&self) -> bool {
-        self.ack_limited_rounds >= ACK_LIMITED_ROUNDS
-    }
-
     /// Processes an observation; at the end of a round, adjusts the window.
     pub(super) fn observe(&mut self, path: &mut Path, latest: &Observation) -> Outcome {
         let Some(round) = self.measure(path, latest) else { return Outcome::Kept };
@@ -179,10 +177,14 @@ impl Limiter {
             return Outcome::Kept;
         }
         // A pacing rate does not follow the delay of acknowledgements.
-        if path.baseline_loss.is_some() {
+        if path.is_paced_alone() {
             self.window = self.window_for(path, self.paced);
         }
         self.record(path, &round);
+        if self.ack_limited_rounds >= ACK_LIMITED_ROUNDS && !path.is_way_back_slow {
+            path.is_way_back_slow = true;
+            return Outcome::Left(Reason::AckQueue(path.samples.backward_queue()));
+        }
         let outcome = self.end_round(path, &round);
         self.paced = self.limit(path);
         outcome
@@ -422,7 +424,11 @@ impl Limiter {
         let (rtts, least) = SUSTAINED_TIME;
         let sustained = path.samples.highest_rate((rtt * rtts).max(least));
         let rate = sustained.max(scaled(self.highest_rate(Duration::ZERO), BURST_SHARE));
-        if path.capacity.is_some_and(|line| rate < scaled(line, MIN_LOSSLESS_SHARE)) {
+        let (rtts, least) = START_TIME;
+        let start = (path.rtt() * rtts).max(least);
+        let is_start = path.first_data_at.is_none_or(|began| round.now < began + start);
+        let is_far = path.capacity.is_some_and(|line| rate < scaled(line, MIN_LOSSLESS_SHARE));
+        if is_start && is_far {
             return self.wait(round);
         }
         let lossless = scaled(rate, LOSSLESS_SHARE);

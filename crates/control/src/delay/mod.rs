@@ -104,11 +104,14 @@ impl DelayController {
         );
         let is_limited = matches!(self.state, State::Limited | State::Growing);
         PathState {
-            is_lossy: matches!(disabled_by, Some(Reason::CongestedLoss | Reason::Unused)),
+            is_lossy: matches!(
+                disabled_by,
+                Some(Reason::CongestedLoss | Reason::Unused | Reason::AckQueue(_))
+            ),
             has_foreign_queue,
             is_short: disabled_by == Some(Reason::ShortPath),
             is_oversubscribed: self.is_oversubscribed(),
-            is_ack_limited: is_limited && self.limiter.is_ack_limited(),
+            is_ack_limited: self.path.is_way_back_slow,
             is_full: is_limited,
         }
     }
@@ -243,9 +246,10 @@ impl DelayController {
             _ => (None, None),
         };
         let max = self.path.rate_max;
+        let pacing = pacing.filter(|_| !self.path.is_way_back_slow);
         let pacing = pacing.into_iter().chain(max).min();
         // At the user's maximum, pacing alone keeps the rate.
-        let is_open = self.path.baseline_loss.is_some() || max.is_some() && pacing == max;
+        let is_open = self.path.is_paced_alone() || max.is_some() && pacing == max;
         let window = window.filter(|_| !is_open).map_or(open, |window| {
             // Each stream holds back a part of a segment.
             Bytes((window + self.path.segments(1.0)) as u64).min(open)

@@ -27,6 +27,8 @@ pub(super) struct Path {
     pub(super) mss: Bytes,
     /// Random loss of the path, while the streams run a loss-tolerant congestion control.
     pub(super) baseline_loss: Option<LossSample>,
+    /// A queue of acknowledgements limited the rate: smaller bursts would need more of them.
+    pub(super) is_way_back_slow: bool,
     /// Time of the first data.
     pub(super) first_data_at: Option<Duration>,
     /// Capacity reported by packet trains.
@@ -45,6 +47,7 @@ impl Path {
             streams: 1,
             mss: pacing::DEFAULT_MSS,
             baseline_loss: None,
+            is_way_back_slow: false,
             first_data_at: None,
             train_capacity: None,
             capacity: None,
@@ -62,6 +65,14 @@ impl Path {
         if self.first_data_at.is_none() && latest.received > Bytes(0) {
             self.first_data_at = Some(latest.now);
         }
+    }
+
+    /// Returns true if the pacing rate alone limits the streams.
+    ///
+    /// Under a loss-tolerant congestion control, data after a lost segment needs buffer until the
+    /// repair.
+    pub(super) fn is_paced_alone(&self) -> bool {
+        self.baseline_loss.is_some() && !self.is_way_back_slow
     }
 
     /// Returns the RTT without queueing delay in the direction of the data.

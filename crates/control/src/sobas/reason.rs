@@ -80,6 +80,8 @@ pub enum Reason {
     BaseDelayExpired,
     /// Other flows share the path: the rate follows the window in part.
     SharedQueue(Duration),
+    /// Acknowledgements wait on the way back.
+    AckQueue(Duration),
     /// TCP uses the window only in part.
     Unused,
     /// The target was raised, and the rate rose.
@@ -140,6 +142,9 @@ impl fmt::Display for Reason {
             Self::BaseDelayExpired => f.write_str("measuring the delay without a queue"),
             Self::SharedQueue(queue) => {
                 write!(f, "other flows share the path and its queue of {:.1} ms", ms(*queue))
+            }
+            Self::AckQueue(queue) => {
+                write!(f, "acknowledgements wait for {:.1} ms on the way back", ms(*queue))
             }
             Self::Unused => f.write_str("TCP uses only a part of the window"),
             Self::RateRose(rate) => write!(f, "the rate rose to {rate} with a higher limit"),
