@@ -88,16 +88,13 @@ const ACK_LIMITED_ROUNDS: u32 = 3;
 /// still passes the rest)
 const LOSSLESS_SHARE: f64 = 0.98;
 
-/// Share of the line below which losses without a queue are those of the start. (chosen: TCP
-/// repairs them)
-const MIN_LOSSLESS_SHARE: f64 = 0.5;
-
-/// RTTs, and least time, from the first data in which that holds. (chosen: the repair of a start)
-const START_TIME: (u32, Duration) = (10, Duration::from_secs(1));
-
 /// Pause of growth after such losses, for each event. (measured, kinds of path in virtual time: 2 s
 /// make a policed path start slowly)
 const LOSS_PAUSE: Duration = Duration::from_millis(500);
+
+/// Such pauses after a probe above a rate without losses. (chosen: a probe each two seconds loses
+/// little)
+const PROBE_PAUSES: u32 = 4;
 
 /// Growth of the window.
 #[derive(Debug, Clone, Default)]
@@ -132,6 +129,8 @@ pub(super) struct Limiter {
     /// Time from which the last change shows.
     pub(super) settled_at: Duration,
     growth: Growth,
+    /// Rate without losses, after losses without a queue.
+    lossless: Option<Rate>,
     pub(super) cut: Option<Cut>,
     pub(super) trial: Trial,
     /// Window to restore after the base delay was measured without a queue.
@@ -407,6 +406,13 @@ impl Limiter {
         self.window = (self.window * share.clamp(LARGEST_CUT, 1.0)).max(path.least_window());
     }
 
+    /// Returns the rate that the path has sustained.
+    fn sustained_rate(&self, path: &Path) -> Rate {
+        let (rtts, least) = SUSTAINED_TIME;
+        let sustained = path.samples.highest_rate((path.samples.rtt() * rtts).max(least));
+        sustained.max(scaled(self.highest_rate(Duration::ZERO), BURST_SHARE))
+    }
+
     /// Reacts to losses: a queue overflowed, or the path drops above some rate, or at random.
     fn on_loss(&mut self, path: &mut Path, round: &Round) -> Outcome {
         let rtt = path.samples.rtt();
@@ -418,23 +424,21 @@ impl Limiter {
             self.cut(path, round, queue);
             return self.change(path, round, State::Limited, Reason::Overflowed(round.rate));
         }
-        if self.losses.record(round.now, path.rtt()) {
-            return Outcome::Left(Reason::CongestedLoss);
-        }
-        let (rtts, least) = SUSTAINED_TIME;
-        let sustained = path.samples.highest_rate((rtt * rtts).max(least));
-        let rate = sustained.max(scaled(self.highest_rate(Duration::ZERO), BURST_SHARE));
-        let (rtts, least) = START_TIME;
-        let start = (path.rtt() * rtts).max(least);
-        let is_start = path.first_data_at.is_none_or(|began| round.now < began + start);
-        let is_far = path.capacity.is_some_and(|line| rate < scaled(line, MIN_LOSSLESS_SHARE));
-        if is_start && is_far {
+        let rate = self.sustained_rate(path);
+        if path.is_starting(round.now) && path.is_far_below_line(rate) {
             return self.wait(round);
         }
-        let lossless = scaled(rate, LOSSLESS_SHARE);
+        // Losses of a probe above a lossless rate are due to the rate.
+        let limit = self.limit(path);
+        let is_probe = self.lossless.is_some_and(|rate| limit > scaled(rate, 1.0 + STEP_RANGE.0));
+        if !is_probe && self.losses.record(round.now, path.rtt()) {
+            return Outcome::Left(Reason::CongestedLoss);
+        }
+        let lossless = scaled(rate.min(limit), LOSSLESS_SHARE);
         self.window = self.window_for(path, lossless).min(self.window);
-        path.capacity = Some(lossless);
-        self.growth.next_at = round.now + LOSS_PAUSE * self.losses.count();
+        (self.lossless, path.capacity) = (Some(lossless), Some(lossless));
+        let pauses = if is_probe { PROBE_PAUSES } else { self.losses.count() };
+        self.growth.next_at = round.now + LOSS_PAUSE * pauses;
         self.change(path, round, State::Limited, Reason::LostWithoutQueue)
     }
 }

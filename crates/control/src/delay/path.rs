@@ -17,6 +17,13 @@ const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 /// Smallest window of a stream in segments: with one, the receiver delays its ACK (RFC 5681 §4.2).
 const LEAST_WINDOW_SEGMENTS: u64 = 2;
 
+/// RTTs, and least time, in which losses may be those of the start. (chosen: the repair of slow
+/// start)
+const START_TIME: (u32, Duration) = (10, Duration::from_secs(1));
+
+/// Share of the line below which they are. (chosen: slow start has doubled the rate)
+const FAR_BELOW_LINE: f64 = 0.5;
+
 /// Properties of a path and of a transfer over it.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
@@ -83,6 +90,18 @@ impl Path {
     /// Returns true if the RTT is too short to distinguish a queue from host delays.
     pub(super) fn is_short(&self) -> bool {
         (Duration::from_nanos(1)..SHORT_PATH_RTT).contains(&self.samples.min_rtt())
+    }
+
+    /// Returns true if losses may be those of the start.
+    pub(super) fn is_starting(&self, now: Duration) -> bool {
+        let (rtts, least) = START_TIME;
+        let time = (self.rtt() * rtts).max(least);
+        self.first_data_at.is_none_or(|began| now < began + time)
+    }
+
+    /// Returns true if a rate is far below the capacity.
+    pub(super) fn is_far_below_line(&self, rate: Rate) -> bool {
+        self.capacity.is_some_and(|line| rate < scaled(line, FAR_BELOW_LINE))
     }
 
     /// Returns a number of segments of each stream, in bytes.
