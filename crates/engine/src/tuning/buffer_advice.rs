@@ -3,14 +3,22 @@
 
 use super::socket_buffers::BufferSide;
 use bankfull_control::Bytes;
+use std::fs;
+use std::time::Duration;
 
 /// Granularity of suggested buffer sizes. (chosen: readable numbers)
 const SUGGESTED_BUFFER_STEP: u64 = 1 << 20;
+
+/// Sysctl with the RTT below which receive buffers grow slowly, in microseconds. (Linux 6.19,
+/// ip-sysctl.rst)
+const SLOW_GROWTH_SYSCTL: &str = "net.ipv4.tcp_rcvbuf_low_rtt";
 
 /// Most data that a stream can have in flight, next to the path's BDP.
 pub(crate) struct InflightLimits {
     /// BDP of the path; zero if unknown.
     pub(crate) bdp: Bytes,
+    /// Min RTT of the path.
+    pub(crate) min_rtt: Duration,
     /// Limit of the receiver, which is this host.
     pub(crate) receiver: Bytes,
     /// Limit of the sender, if known.
@@ -32,8 +40,26 @@ impl InflightLimits {
     /// Suggests larger buffers if `streams` streams are too few to cover the BDP.
     pub(crate) fn advice(&self, streams: u32) -> Option<String> {
         let sender = self.sender.filter(|_| self.min_streams() > streams)?;
-        suggest_larger_buffers(self.bdp, [self.receiver, sender])
+        let advice = suggest_larger_buffers(self.bdp, [self.receiver, sender])?;
+        let growth = suggest_fast_growth(self.min_rtt, slow_growth_rtt());
+        Some(advice + &growth.unwrap_or_default())
     }
+}
+
+/// Returns the RTT below which receive buffers grow slowly, if there is one.
+fn slow_growth_rtt() -> Option<Duration> {
+    let file = format!("/proc/sys/{}", SLOW_GROWTH_SYSCTL.replace('.', "/"));
+    fs::read_to_string(file).ok()?.trim().parse().ok().map(Duration::from_micros)
+}
+
+/// Returns the addition to an advice if receive buffers grow slowly on the path.
+fn suggest_fast_growth(min_rtt: Duration, slow_below: Option<Duration>) -> Option<String> {
+    let slow_below = slow_below.filter(|below| !min_rtt.is_zero() && min_rtt < *below)?;
+    Some(format!(
+        ", and sysctl -w {SLOW_GROWTH_SYSCTL}=0 on the receiving host, whose buffers grow slowly \
+         below an RTT of {} us",
+        slow_below.as_micros()
+    ))
 }
 
 /// Returns the `sysctl` commands that let one stream fill a path of this BDP.
@@ -87,5 +113,16 @@ mod tests {
         assert!(both.contains("tcp_rmem=\"") && both.contains(" on the receiving"), "{both}");
         assert!(both.contains(", and sysctl -w net.ipv4.tcp_wmem"), "{both}");
         assert!(both.contains("only 2.0 MiB in flight: use 6 connections"), "{both}");
+    }
+
+    #[test]
+    fn slow_growth_is_named_below_its_rtt() {
+        let us = Duration::from_micros;
+        let advice = |rtt, below| suggest_fast_growth(us(rtt), below);
+        assert_eq!(advice(400, None), None, "an older kernel");
+        assert_eq!([advice(0, Some(us(1000))), advice(1000, Some(us(1000)))], [None, None]);
+        let found = advice(400, Some(us(1000))).unwrap();
+        assert!(found.contains("sysctl -w net.ipv4.tcp_rcvbuf_low_rtt=0 on"), "{found}");
+        assert!(found.ends_with("below an RTT of 1000 us"), "{found}");
     }
 }

@@ -303,9 +303,11 @@ impl<'a> ReceiverTuner<'a> {
     fn inflight_limits(&self) -> InflightLimits {
         let window = self.decision.map(|decision| decision.window);
         let window = window.filter(|window| *window < MAX_TCP_WINDOW);
-        let min_rtt = self.controller.min_rtt().as_secs_f64();
-        let product = self.prober.capacity().map(|rate| rate.bytes_per_sec() as f64 * min_rtt);
+        let min_rtt = self.controller.min_rtt();
+        let product =
+            self.prober.capacity().map(|rate| rate.bytes_per_sec() as f64 * min_rtt.as_secs_f64());
         InflightLimits {
+            min_rtt,
             bdp: window.or(product.map(|bytes| Bytes(bytes as u64))).unwrap_or_default(),
             receiver: self.actuator.max_inflight(),
             sender: self.connections.sender_report().max_inflight_bytes.map(Bytes),
