@@ -1,6 +1,6 @@
 //! Attribution of a delay: trials with a wider window, and the outcome of reductions.
 
-use super::limiter::Limiter;
+use super::limiter::{LONG_QUEUE_RTTS, Limiter};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
 use crate::sobas::{Reason, State};
@@ -37,9 +37,6 @@ const MIN_CUTS: u32 = 2;
 /// Queues that stay, within ten seconds, before TCP takes over. (chosen: a change of route causes
 /// one)
 const MAX_FOREIGN_QUEUES: usize = 3;
-
-/// RTTs above which one such queue suffices. (chosen: no jitter is as long)
-const FOREIGN_QUEUE_RTTS: u32 = 2;
 
 impl Limiter {
     /// Returns true if the delay may be no queue of a full path.
@@ -111,7 +108,7 @@ impl Limiter {
         self.cut = None;
         let reason = Reason::CongestedQueue(round.queue);
         let count = self.trial.on_foreign_queue(round.now);
-        if count > MAX_FOREIGN_QUEUES || round.queue > path.rtt() * FOREIGN_QUEUE_RTTS {
+        if count > MAX_FOREIGN_QUEUES || round.queue > path.rtt() * LONG_QUEUE_RTTS {
             return Some(Outcome::Left(reason));
         }
         if path.samples.is_base_expired(round.now) {
