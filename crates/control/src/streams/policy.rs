@@ -169,6 +169,9 @@ impl PathConditions {
             State::Avoidance | State::Disabled if self.path.is_lossy && self.has_bbr => {
                 LimitingFactor::LossWithoutQueue
             }
+            State::Avoidance | State::Disabled if self.path.is_ack_limited => {
+                LimitingFactor::Acknowledgements
+            }
             State::Avoidance | State::Disabled if self.path.has_foreign_queue => {
                 LimitingFactor::SharedQueue
             }
@@ -273,6 +276,14 @@ mod tests {
         let shared = PathConditions { state: State::Disabled, path: shared, ..SIXTEEN_STREAMS };
         let kept = (SearchDirection::Keep, LimitingFactor::SharedQueue);
         assert_eq!(shared.search_direction(), kept);
+        let slow = PathState { is_ack_limited: true, is_lossy: true, ..USUAL_PATH };
+        let slow = PathConditions { state: State::Disabled, path: slow, ..SIXTEEN_STREAMS };
+        let of = |streams, has_bbr| PathConditions { streams, has_bbr, ..slow }.search_direction();
+        let late = LimitingFactor::Acknowledgements;
+        assert_eq!(of(16, true), (SearchDirection::JumpTo(2), late));
+        assert_eq!(of(2, true), (SearchDirection::TryBbr, LimitingFactor::LossWithoutQueue));
+        assert_eq!(of(2, false), (SearchDirection::Keep, late), "never more for late ACKs");
+        let of = |state| PathConditions { state, ..SIXTEEN_STREAMS }.search_direction();
         let lossy = |state| PathConditions { state, path: LOSSY_PATH, ..SIXTEEN_STREAMS };
         let offers = |state| PathConditions { has_bbr: true, ..lossy(state) }.search_direction();
         assert_eq!(

@@ -211,8 +211,7 @@ impl StreamTuner {
         }
         let least = latest.min_streams.min(self.max_streams);
         if self.streams < least {
-            (self.search, self.bbr_baseline) =
-                (None, self.bbr_baseline.filter(|_| self.bbr_loss_intervals.is_some()));
+            self.drop_search();
             return self.decide(least, latest.now, Reason::WindowLimit);
         }
         if let Some(initial_reduction) = self.initial_reduction(latest) {
@@ -222,7 +221,7 @@ impl StreamTuner {
             return None;
         }
         if let Some((streams, factor)) = self.fitting_streams(latest) {
-            self.search = None;
+            self.drop_search();
             return self.decide(streams, latest.now, Reason::KnownFit(factor));
         }
         let direction = self.evaluate(latest);
@@ -235,6 +234,12 @@ impl StreamTuner {
             Some(search) => self.continue_search(search, latest),
             None => direction.and_then(|direction| self.begin_search(direction, latest)),
         }
+    }
+
+    /// Drops a search without a result, and BBR with it unless that is kept.
+    fn drop_search(&mut self) {
+        self.search = None;
+        self.bbr_baseline = self.bbr_baseline.filter(|_| self.bbr_loss_intervals.is_some());
     }
 
     /// Forgets what was measured under another rate limit, and ends a search.
