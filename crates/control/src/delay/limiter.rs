@@ -20,7 +20,7 @@ const REQUEST_TIME: Duration = Duration::from_millis(10);
 
 /// RTTs over which the rate is measured while losses are repaired. (chosen: a fast recovery takes
 /// one or two, and delivers all data behind a loss at once)
-const LOSSY_RATE_RTTS: u32 = 4;
+pub(super) const LOSSY_RATE_RTTS: u32 = 4;
 
 /// Delay samples in a row above the target that end a round early. (chosen: as `MIN_ROUND`)
 const EARLY_QUEUE_SAMPLES: usize = 4;
@@ -63,7 +63,7 @@ const LARGEST_CUT: f64 = 0.6;
 
 /// Share of the limit from which the window limits the rate. (chosen: bursts and acknowledgements
 /// on their way)
-const USED_SHARE: f64 = 0.9;
+pub(super) const USED_SHARE: f64 = 0.9;
 
 /// The same for growth beyond the capacity. (chosen: the error of a rate)
 const FULLY_USED_SHARE: f64 = 0.97;
@@ -233,10 +233,9 @@ impl Limiter {
         self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
     }
 
-    /// Returns the highest rate of the rounds since a time.
-    fn highest_rate(&self, from: Duration) -> Rate {
-        let rates = self.rates.iter().filter(|(at, _)| *at >= from);
-        rates.map(|(_, rate)| *rate).max().unwrap_or_default()
+    /// Returns the highest rate of the remembered rounds.
+    fn highest_rate(&self) -> Rate {
+        self.rates.iter().map(|(_, rate)| *rate).max().unwrap_or_default()
     }
 
     fn end_round(&mut self, path: &mut Path, round: &Round) -> Outcome {
@@ -365,7 +364,7 @@ impl Limiter {
         let least = half_target.clamp(least, largest);
         let step = (self.growth.step * 2.0).clamp(least, largest);
         let distance = |rate: Rate| ratio(rate, limit) - 1.0;
-        let recent = distance(self.highest_rate(Duration::ZERO)) / 2.0;
+        let recent = distance(self.highest_rate()) / 2.0;
         let step = if self.growth.step > least { step.max(recent).min(largest) } else { step };
         let Some(capacity) = path.capacity else { return step };
         let is_above = round.rate > scaled(capacity, 1.0 + STEP_RANGE.0);
@@ -424,7 +423,7 @@ impl Limiter {
     fn sustained_rate(&self, path: &Path) -> Rate {
         let (rtts, least) = SUSTAINED_TIME;
         let sustained = path.samples.highest_rate((path.samples.rtt() * rtts).max(least));
-        sustained.max(scaled(self.highest_rate(Duration::ZERO), BURST_SHARE))
+        sustained.max(scaled(self.highest_rate(), BURST_SHARE))
     }
 
     /// Reacts to losses: a queue overflowed, or the path drops above some rate, or at random.

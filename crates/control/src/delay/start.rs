@@ -1,7 +1,7 @@
 //! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
 
 use super::DelayController;
-use super::limiter::MIN_ROUND;
+use super::limiter::{LOSSY_RATE_RTTS, MIN_ROUND, USED_SHARE};
 use super::path::{Path, bytes, scaled};
 use super::target::Level;
 use crate::bottleneck::Bottleneck;
@@ -24,6 +24,9 @@ const START_QUEUE_SAMPLES: usize = 3;
 /// Growth of the rate per RTT below which slow start has ended. (chosen: slow start doubles it;
 /// between 1 and 2, nearer to 1)
 const MIN_START_GROWTH: f64 = 1.3;
+
+/// Growth of the rate in two RTTs below which it is flat. (SOBAS paper §IV.B; chosen: 5 %)
+const FLAT_SPREAD: f64 = 0.05;
 
 /// Shortest interval for rates in the start; otherwise one RTT. (chosen: two ticks)
 const MIN_START_RATE_INTERVAL: Duration = Duration::from_millis(20);
@@ -105,10 +108,11 @@ impl DelayController {
         }
         if let Some(lost_at) = self.lost_at {
             // The repair delivers late and all at once.
-            if latest.now < lost_at + (rtt * 4).max(MIN_ROUND * 2) {
+            let repair = rtt * LOSSY_RATE_RTTS;
+            if latest.now < lost_at + repair.max(MIN_ROUND * 2) {
                 return None;
             }
-            let rate = self.path.samples.highest_rate(rtt * 4);
+            let rate = self.path.samples.highest_rate(repair);
             let rate =
                 if self.state == State::StartBounded { rate.min(self.start_rate) } else { rate };
             return Some(self.enter_limited(rate, latest.now, Reason::StartOverflowed));
@@ -128,12 +132,13 @@ impl DelayController {
         let long = rtt * 2;
         let (now, before) =
             (self.path.samples.rate_over(long), self.path.samples.rate_before(long, long));
-        let is_flat = now < scaled(before, 1.05);
+        let is_flat = now < scaled(before, 1.0 + FLAT_SPREAD);
         let has_settled = self.path.first_data_at.is_some_and(|at| latest.now > at + long * 2);
         if !is_flat || !has_settled || before.bits_per_sec() == 0 {
             return None;
         }
-        let is_bound = self.state == State::StartBounded && now > scaled(self.start_rate, 0.9);
+        let is_bound =
+            self.state == State::StartBounded && now > scaled(self.start_rate, USED_SHARE);
         let rate = if is_bound { now.max(self.start_rate) } else { now };
         Some(self.enter_limited(rate, latest.now, Reason::TargetReached(now)))
     }
