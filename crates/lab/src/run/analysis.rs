@@ -146,9 +146,13 @@ fn rank_data_flows(recording: &Recording, data_flows: DataFlows) -> Vec<(usize, 
     let mut flows: Vec<(usize, u64)> =
         by_flow.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0).collect();
     flows.sort_by_key(|(_, bytes)| Reverse(*bytes));
-    // UDP probes of a copy carry no data.
-    let protocol = flows.first().map(|(largest, _)| recording.flows[*largest].protocol);
-    flows.retain(|(flow, _)| Some(recording.flows[*flow].protocol) == protocol);
+    // UDP probes of a copy carry no data, but on a slow path more than one of many streams.
+    let protocol = |flow: &usize| recording.flows[*flow].protocol;
+    let bytes_of = |of: u8| -> u64 {
+        flows.iter().filter(|(flow, _)| protocol(flow) == of).map(|(_, bytes)| bytes).sum()
+    };
+    let of_data = flows.iter().map(|(flow, _)| protocol(flow)).max_by_key(|&of| bytes_of(of));
+    flows.retain(|(flow, _)| Some(protocol(flow)) == of_data);
     let least = flows.first().map_or(0.0, |(_, largest)| *largest as f64 * MIN_FLOW_SHARE);
     match data_flows.flows {
         Some(count) => flows.truncate(count),
@@ -305,6 +309,26 @@ mod tests {
         assert_eq!(Series::of(&recording, of(2, Some(1))).flows[0].from, "10.77.0.2:7");
         let recording = Recording { check_flow: Some(key(1)), ..recording };
         assert_eq!(Series::of(&recording, of(1, None)).flows.len(), 0, "that of the lab");
+    }
+
+    #[test]
+    fn probes_that_exceed_each_stream_are_no_data() {
+        let key = |protocol: u8| FlowKey {
+            source: [10, 77, 0, 1].into(),
+            destination: [10, 77, 0, 3].into(),
+            protocol,
+            source_port: 7,
+            destination_port: 8,
+        };
+        let bytes = [(0, 300), (1, 200), (2, 200)].map(|(flow, bytes)| (flow, Bytes(bytes)));
+        let sample = Sample { flows: bytes.into_iter().collect(), ..Sample::default() };
+        let recording = Recording {
+            flows: vec![key(17), key(6), key(6)],
+            ports: vec![vec![sample]],
+            ..Recording::default()
+        };
+        let found = rank_data_flows(&recording, DataFlows { senders: 1, flows: None });
+        assert_eq!(found.iter().map(|(flow, _)| *flow).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
