@@ -96,6 +96,12 @@ impl Controller {
         matches!(self, Self::Delay(_))
     }
 
+    /// Returns true if slow paths are probed less often than at every tick.
+    #[must_use]
+    pub fn thins_probes(&self) -> bool {
+        matches!(self, Self::Delay(_))
+    }
+
     /// Processes an observation; returns a decision if window or pacing rate change.
     pub fn observe(&mut self, latest: &Observation) -> Option<Decision> {
         match self {

@@ -183,6 +183,9 @@ impl TunedTransfer {
             return;
         }
         let observation = self.observe(world, now, latest);
+        if self.controller.thins_probes() {
+            self.prober.on_received(observation.received);
+        }
         let decision = self.controller.observe(&observation);
         self.on_decision(decision);
         self.tune_streams(world, &observation);

@@ -5,7 +5,7 @@ use super::trains::{TrainPacket, TrainProber};
 use crate::link::{Burst, Ecn};
 use crate::presets::PathConfig;
 use crate::world::{Foreign, ForeignArrival, LinkId, Route, World};
-use bankfull_control::Rate;
+use bankfull_control::{Bytes, ProbeSchedule, Rate};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -97,6 +97,7 @@ pub(super) struct ProbeDelay {
 pub(super) struct Prober {
     sender: DatagramSender,
     is_udp_blocked: bool,
+    schedule: ProbeSchedule,
     next_number: u64,
     /// Numbers without an echo that are not lost yet, in order.
     outstanding: VecDeque<u64>,
@@ -121,6 +122,7 @@ impl Prober {
         Self {
             sender,
             is_udp_blocked: config.is_udp_blocked,
+            schedule: ProbeSchedule::default(),
             next_number: 0,
             outstanding: VecDeque::new(),
             lost: 0,
@@ -130,7 +132,14 @@ impl Prober {
         }
     }
 
-    /// Sends the next probe and handles what arrived. Returns the delays of all echoes, in order.
+    /// Records the data received, which decides how often probes are sent.
+    pub(super) fn on_received(&mut self, received: Bytes) {
+        self.schedule.on_received(received);
+    }
+
+    /// Sends the next probe if it is due, and handles arrivals.
+    ///
+    /// Returns the delays of all echoes, in order.
     pub(super) fn exchange(
         &mut self,
         world: &mut World<TunerPacket>,
@@ -139,10 +148,12 @@ impl Prober {
         if self.is_udp_blocked {
             return Vec::new();
         }
-        let (number, sent) = (self.next_number, world.now());
-        self.next_number += 1;
-        self.outstanding.push_back(number);
-        self.sender.send(world, sent, PacketKind::Probe { number, sent }, (1, PROBE_BYTES));
+        if self.schedule.poll_due(now) {
+            let (number, sent) = (self.next_number, world.now());
+            self.next_number += 1;
+            self.outstanding.push_back(number);
+            self.sender.send(world, sent, PacketKind::Probe { number, sent }, (1, PROBE_BYTES));
+        }
         let owner = self.sender.owner;
         let arrived = world.take_foreign_arrivals(|packet| packet.owner == owner);
         arrived.iter().filter_map(|arrival| self.on_arrival(arrival, now)).collect()

@@ -133,6 +133,9 @@ impl<'a> ReceiverTuner<'a> {
         delays.iter().for_each(|delay| self.on_delay(now, delay));
         let observation = self.sample(now, latest);
         let (min_rtt, received) = (self.controller.min_rtt(), observation.received);
+        if self.controller.thins_probes() {
+            self.prober.on_received(received);
+        }
         if let Some(warning) = self.prober.poll_blocked_warning(now, min_rtt, received) {
             self.reporter.warn(&warning);
         }

@@ -6,7 +6,7 @@ use crate::tuning::probe_loss::ProbeLoss;
 use crate::tuning::telemetry::Telemetry;
 use crate::tuning::trains::{TrainCollector, TrainResult};
 use crate::tuning::{ProbeChannel, ProbeRegistrar};
-use bankfull_control::{Bytes, Rate, pacing};
+use bankfull_control::{Bytes, ProbeSchedule, Rate, pacing};
 use bankfull_proto::wire::probe::Kind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ pub(super) struct ProbeDelay {
 pub(super) struct PathProber {
     channel: Option<ProbeChannel>,
     registrar: ProbeRegistrar,
+    schedule: ProbeSchedule,
     clock_steps: ClockStepDetector,
     forward_delay: ForwardDelay,
     trains: TrainCollector,
@@ -53,6 +54,7 @@ impl PathProber {
         Self {
             channel,
             registrar: ProbeRegistrar::new(address),
+            schedule: ProbeSchedule::default(),
             clock_steps: ClockStepDetector { started, offset: None, stepped_at: None },
             forward_delay: ForwardDelay::default(),
             trains: TrainCollector::new(),
@@ -83,7 +85,12 @@ impl PathProber {
         self.channel.is_none() || now > self.last_echo_at + probe_timeout(min_rtt)
     }
 
-    /// Sends the next probe and handles arrived datagrams.
+    /// Records the data received, which decides how often probes are sent.
+    pub(super) fn on_received(&mut self, received: Bytes) {
+        self.schedule.on_received(received);
+    }
+
+    /// Sends the next probe if it is due, and handles arrived datagrams.
     ///
     /// Returns the delays of all valid echoes, in the order of their arrival.
     pub(super) fn exchange(
@@ -95,7 +102,7 @@ impl PathProber {
         self.begin_tick(now);
         let Some(ProbeChannel { line, .. }) = self.channel.as_mut() else { return Vec::new() };
         let is_known = self.registrar.poll(line, now);
-        if is_known {
+        if is_known && self.schedule.poll_due(now) {
             let _ = line.send_probe();
         }
         if let Some(address) = self.registrar.poll_unanswered(is_known, now) {
