@@ -101,14 +101,16 @@ impl Limiter {
             self.cut = None;
             return None;
         }
+        // A round lasts as long as the queue: a second reduction would come too late.
+        let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
         let is_enough = share >= MIN_ATTRIBUTED_CUT || self.window <= path.least_window();
-        if cut.count < MIN_CUTS || !is_enough {
+        if (cut.count < MIN_CUTS && !is_long) || !is_enough {
             return None;
         }
         self.cut = None;
         let reason = Reason::CongestedQueue(round.queue);
         let count = self.trial.on_foreign_queue(round.now);
-        if count > MAX_FOREIGN_QUEUES || round.queue > path.rtt() * LONG_QUEUE_RTTS {
+        if count > MAX_FOREIGN_QUEUES || is_long {
             return Some(Outcome::Left(reason));
         }
         if path.samples.is_base_expired(round.now) {

@@ -91,10 +91,6 @@ const LOSSLESS_SHARE: f64 = 0.98;
 /// RTTs of a long queue. (chosen: no jitter is as long)
 pub(super) const LONG_QUEUE_RTTS: u32 = 2;
 
-/// Rounds in a row with such a queue before TCP takes over. (chosen: the largest cuts then leave an
-/// eighth of the window)
-const MAX_LONG_QUEUES: u32 = 4;
-
 /// Pause of growth after such losses, for each event. (measured, kinds of path in virtual time: 2 s
 /// make a policed path start slowly)
 const LOSS_PAUSE: Duration = Duration::from_millis(500);
@@ -144,8 +140,6 @@ pub(super) struct Limiter {
     drained_window: Option<f64>,
     /// Time and rate since when the window does not limit the rate.
     unused_since: Option<(Duration, Rate)>,
-    /// Rounds in a row with a queue that is longer than any of this transfer.
-    long_queues: u32,
     /// Rounds in a row with a queue of acknowledgements.
     ack_limited_rounds: u32,
     /// Rates of the latest rounds.
@@ -159,6 +153,12 @@ impl Limiter {
         *self = Self { target, losses, ..Self::default() };
         (self.window, self.paced) = (self.window_for(path, rate).max(path.least_window()), rate);
         self.settled_at = now + path.samples.rtt();
+    }
+
+    /// Takes the window of the start as a reduction of one that left a queue.
+    pub(super) fn begin_draining(&mut self, path: &Path, rate: Rate, queue: Duration) {
+        let window = bytes(rate, path.rtt() + queue);
+        self.cut = Some(Cut { window, queue, rate, count: 1 });
     }
 
     /// Forgets losses, as the congestion control has changed.
@@ -254,11 +254,6 @@ impl Limiter {
         }
         if self.is_given_up(path, round) {
             return Outcome::Left(Reason::Unused);
-        }
-        let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
-        self.long_queues = if is_long { self.long_queues + 1 } else { 0 };
-        if self.long_queues > MAX_LONG_QUEUES {
-            return Outcome::Left(Reason::CongestedQueue(round.queue));
         }
         let level = self.target.level(round.queue, path.rtt());
         let is_used = self.is_used(path, round);

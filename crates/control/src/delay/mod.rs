@@ -36,6 +36,10 @@ const QUIET_TIME: Duration = Duration::from_secs(10);
 /// The same time while a queue stands. (chosen: CUBIC flows lose nothing for more than ten seconds)
 const QUIET_TIME_WITH_QUEUE: Duration = Duration::from_secs(30);
 
+/// Doublings of these times at most, one for each return that was shorter. (TCP doubles its timeout
+/// for each loss, RFC 6298 §5.5; chosen: up to five minutes without a queue)
+const MAX_QUIET_DOUBLINGS: u32 = 5;
+
 /// Pacing rate in [`State::Disabled`], as a multiple of the capacity. (chosen: the end of slow
 /// start then overflows nothing, and the error of trains is smaller)
 const DISABLED_PACING_GAIN: f64 = 1.05;
@@ -64,6 +68,10 @@ pub struct DelayController {
     lost_at: Option<Duration>,
     limiter: Limiter,
     quiet_since: Duration,
+    /// Time of the last return from [`State::Disabled`].
+    returned_at: Option<Duration>,
+    /// Doublings of the time before the next return.
+    quiet_doublings: u32,
 }
 
 impl DelayController {
@@ -79,6 +87,8 @@ impl DelayController {
             lost_at: None,
             limiter: Limiter::default(),
             quiet_since: Duration::ZERO,
+            returned_at: None,
+            quiet_doublings: 0,
         }
     }
 
@@ -207,9 +217,11 @@ impl DelayController {
         }
         let stands = self.limiter.target.level(queue, self.path.rtt()) == Level::High;
         let quiet_time = latest.now.saturating_sub(self.quiet_since);
-        if quiet_time < if stands { QUIET_TIME_WITH_QUEUE } else { QUIET_TIME } {
+        let least = if stands { QUIET_TIME_WITH_QUEUE } else { QUIET_TIME };
+        if quiet_time < least * (1 << self.quiet_doublings) {
             return None;
         }
+        self.returned_at = Some(latest.now);
         if stands {
             self.path.samples.rebase(from, latest.now);
         }
@@ -217,6 +229,11 @@ impl DelayController {
     }
 
     fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
+        let was_brief = |at: Duration| now < at + QUIET_TIME * (1 << self.quiet_doublings);
+        self.quiet_doublings = match self.returned_at.take().map(was_brief) {
+            Some(true) => (self.quiet_doublings + 1).min(MAX_QUIET_DOUBLINGS),
+            _ => 0,
+        };
         (self.quiet_since, self.left_by) = (now, Some(reason));
         self.enter(State::Disabled, now, reason)
     }

@@ -126,7 +126,9 @@ impl DelayController {
             if self.is_initial_window_rate(rate, latest.now) {
                 return None;
             }
-            return Some(self.enter_limited(rate, latest.now, Reason::QueueGrew(rate, queue)));
+            let decision = self.enter_limited(rate, latest.now, Reason::QueueGrew(rate, queue));
+            self.limiter.begin_draining(&self.path, rate, queue);
+            return Some(decision);
         }
         // Slow start has reached its limit, or ended early.
         let long = rtt * 2;

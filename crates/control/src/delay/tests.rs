@@ -239,6 +239,24 @@ fn random_loss_leaves_the_path_to_tcp_and_bbr_returns() {
 }
 
 #[test]
+fn brief_returns_double_the_quiet_time() {
+    let mut fluid = Fluid::new(100.0, 40);
+    fluid.run(2_000);
+    let mut now = fluid.now;
+    let controller = &mut fluid.controller;
+    let mut wait = |limited: Duration| {
+        now += limited;
+        controller.enter_disabled(now, Reason::Unsteady);
+        let time = QUIET_TIME * (1 << controller.quiet_doublings);
+        now += time;
+        controller.returned_at = Some(now);
+        time.as_secs()
+    };
+    let times: Vec<u64> = [1, 1, 19, 1, 1, 1, 1, 400, 1].map(|s| wait(MS * s * 1_000)).into();
+    assert_eq!(times, [10, 20, 40, 80, 160, 320, 320, 10, 20]);
+}
+
+#[test]
 fn host_that_does_not_keep_up_changes_nothing() {
     let mut fluid = Fluid::new(100.0, 40);
     fluid.run(4_000);

@@ -278,7 +278,7 @@ impl StreamTuner {
             PathState { is_ack_limited: true, .. } => LimitingFactor::Acknowledgements,
             _ => return None,
         };
-        let fewest = super::policy::MIN_SEARCH_STREAMS.max(latest.min_streams);
+        let fewest = factor.fewest_streams(self.streams).max(latest.min_streams);
         (self.streams > fewest).then_some((fewest, factor))
     }
 
