@@ -1,7 +1,8 @@
 //! Properties of the host and the process: identity, limits, CPU time, memory, randomness, polling.
 //!
-//! The only state changed here is the limit of open files.
+//! The only state changed here is the limit of open files, and the name of a thread.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -227,6 +228,12 @@ fn poll_until(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
             Err(err) => return Err(err.into()),
         }
     }
+}
+
+/// Names the current thread, as `top -H` shows it: up to 15 bytes.
+pub fn name_thread(name: &CStr) {
+    // Only the display is at stake.
+    let _ = rustix::thread::set_name(name);
 }
 
 #[cfg(test)]

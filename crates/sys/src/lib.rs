@@ -59,8 +59,9 @@ pub use file::{
 };
 pub use host::{
     PIPE_BUF, boot_id, effective_uid, exit_now, host_name, is_hung_up, kernel_version,
-    max_open_files, max_rss_bytes, max_threads, process_cpu_time, raise_open_file_limit, random,
-    thread_cpu_time, umask, wait_either, wait_readable, wait_writable,
+    max_open_files, max_rss_bytes, max_threads, name_thread, process_cpu_time,
+    raise_open_file_limit, random, thread_cpu_time, umask, wait_either, wait_readable,
+    wait_writable,
 };
 pub use interface::{Interface, interface_of, link_speed};
 pub use local_time::local_minute;

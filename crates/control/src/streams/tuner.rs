@@ -127,6 +127,16 @@ struct Search {
     sampler: Sampler,
 }
 
+/// Intervals in a row with the same limiting factor.
+#[derive(Debug, Clone, Copy)]
+struct Agreement {
+    factor: LimitingFactor,
+    since: Duration,
+    intervals: u32,
+    /// Observations at the start of the last two.
+    starts: [Observation; 2],
+}
+
 /// The result of the last search.
 #[derive(Debug, Clone, Copy)]
 struct SearchOutcome {
@@ -158,8 +168,7 @@ pub struct StreamTuner {
     bbr_loss_intervals: Option<u32>,
     /// Observation at the start of the interval.
     interval_start: Option<Observation>,
-    /// Limiting factor of the last intervals, since when, and in how many.
-    factor: (LimitingFactor, Duration, u32),
+    agreement: Option<Agreement>,
     search: Option<Search>,
     result: Option<SearchOutcome>,
     /// Rate limit of the user at the last observation.
@@ -182,7 +191,7 @@ impl StreamTuner {
             was_lossy: false,
             bbr_loss_intervals: None,
             interval_start: None,
-            factor: (LimitingFactor::Unknown, Duration::ZERO, 0),
+            agreement: None,
             search: None,
             result: None,
             rate_max: None,
@@ -244,8 +253,7 @@ impl StreamTuner {
 
     /// Forgets what was measured under another rate limit, and ends a search.
     fn on_rate_max_change(&mut self, latest: &Observation) -> Option<Decision> {
-        self.factor = (LimitingFactor::Unknown, Duration::ZERO, 0);
-        (self.result, self.interval_start) = (None, None);
+        (self.agreement, self.result, self.interval_start) = (None, None, None);
         self.settled_at = latest.now + RATE_MAX_SETTLE_TIME;
         let search = self.search.take()?;
         if let Selection::Bbr(_) = search.selection
@@ -299,11 +307,13 @@ impl StreamTuner {
         }
         let conditions = self.conditions(&earlier, latest);
         let (direction, factor) = conditions.search_direction();
-        if factor == self.factor.0 {
-            self.factor.2 += 1;
-        } else {
-            self.factor = (factor, earlier.now, 1);
-        }
+        self.agreement = Some(match self.agreement.filter(|agreed| agreed.factor == factor) {
+            Some(agreed) => {
+                let starts = [agreed.starts[1], earlier];
+                Agreement { intervals: agreed.intervals + 1, starts, ..agreed }
+            }
+            None => Agreement { factor, since: earlier.now, intervals: 1, starts: [earlier; 2] },
+        });
         if let Some(search) = &mut self.search {
             // A host bottleneck says nothing about the path.
             if factor.is_host() && !search.factor.is_host() {
@@ -355,7 +365,9 @@ impl StreamTuner {
 
     /// Returns true if a search is due.
     fn is_due(&mut self, earlier: &Observation, latest: &Observation) -> bool {
-        let (factor, since, intervals) = self.factor;
+        let Some(Agreement { factor, since, intervals, .. }) = self.agreement else {
+            return false;
+        };
         if factor == LimitingFactor::Unknown || intervals < MIN_AGREEING_INTERVALS {
             return false;
         }
@@ -365,13 +377,13 @@ impl StreamTuner {
         is_changed || factor != found.factor && latest.now >= since + found.retry_after
     }
 
-    /// Starts a search; its first sample is of the current streams.
+    /// Starts a search; its first sample is of the current streams, over the intervals that agree.
     fn begin_search(
         &mut self,
         direction: SearchDirection,
         latest: &Observation,
     ) -> Option<Decision> {
-        let factor = self.factor.0;
+        let Agreement { factor, starts, .. } = self.agreement?;
         let selection = match direction {
             SearchDirection::Keep => return None,
             SearchDirection::JumpTo(streams) => {
@@ -383,7 +395,13 @@ impl StreamTuner {
             }
             SearchDirection::TryBbr => Selection::Bbr(Trial::default()),
         };
-        let sampler = Sampler::of_current(self.streams, latest);
+        let is_bbr = matches!(selection, Selection::Bbr(_));
+        let is_same = |start: &&Observation| {
+            let is_steady = start.active_streams == self.streams || is_bbr;
+            is_steady && start.state == latest.state
+        };
+        let start = starts.iter().find(is_same).unwrap_or(latest);
+        let sampler = Sampler::of_current(self.streams, start);
         let (previous_streams, started_at) = (self.streams, latest.now);
         self.search = Some(Search { selection, factor, started_at, previous_streams, sampler });
         None
@@ -467,6 +485,8 @@ impl StreamTuner {
         let change = reason.change();
         let is_same = self.streams == streams && change == Change::Streams;
         self.streams = streams;
+        // No interval spans a change.
+        self.interval_start = None;
         let bbr = self.bbr_baseline.is_some();
         (!is_same).then_some(Decision { at, streams, bbr, change, reason })
     }

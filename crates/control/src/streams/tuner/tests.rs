@@ -238,7 +238,7 @@ fn host_limited_interval_restarts_the_sample() {
 fn oversubscribed_path_takes_a_quarter_of_the_streams() {
     let mut copy = Transfer::new(16, 64);
     copy.seen.path.is_oversubscribed = true;
-    copy.on_path(State::Disabled, 1.0, |n| 10.0 / n);
+    copy.on_path(State::Limited, 1.0, |n| 10.0 / n);
     assert_eq!(copy.decisions, [4, 2], "it stays so");
     assert_eq!(copy.last.unwrap().reason, Reason::KnownFit(LimitingFactor::InitialWindows));
 }
@@ -329,7 +329,7 @@ fn full_line_trial_is_repeated_once_not_full() {
 #[test]
 fn trial_is_deferred_on_a_limited_path() {
     let mut copy = Transfer::new(16, 64);
-    assert_eq!(lossy(&mut copy, 1.0, [200.0, 450.0], false), [], "the first sample is taken");
+    assert_eq!(lossy(&mut copy, 0.55, [200.0, 450.0], false), [], "a sample is being taken");
     copy.on_path(State::Limited, 3.0, |_| 200.0);
     assert_eq!((copy.decisions.len(), copy.tuner.bbr()), (0, None));
     let reported = lossy(&mut copy, 9.0, [200.0, 450.0], false);

@@ -18,7 +18,8 @@ use super::incast::can_clamp_windows;
 use super::telemetry::{SHARED_STATE, Snapshot, Telemetry};
 use super::trains::TrainResult;
 use super::{
-    MAX_TCP_WINDOW, ProbeChannel, SAMPLE_INTERVAL, SampleClock, TELEMETRY_INTERVAL, available_cpus,
+    MAX_TCP_WINDOW, ProbeChannel, SAMPLE_INTERVAL, SampleClock, TELEMETRY_INTERVAL, TUNER_THREAD,
+    available_cpus,
 };
 use crate::base::sync::Latch;
 use crate::session::Session;
@@ -27,6 +28,7 @@ use bankfull_control::sobas::{Config, Decision, Observation};
 use bankfull_control::streams::{self, HostLoad};
 use bankfull_control::{Bytes, Controller, Rate, StageTimes, pacing};
 use bankfull_proto::wire::control::{RateRequest, stage_times};
+use bankfull_sys::name_thread;
 use connection_sampler::ConnectionSampler;
 use decision_reporter::DecisionReporter;
 use forward_delay::MAX_PLAUSIBLE_RTT;
@@ -94,6 +96,7 @@ impl<'a> ReceiverTuner<'a> {
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
+        name_thread(TUNER_THREAD);
         let mut clock = SampleClock::default();
         while !over.wait(if self.is_coscheduled { TELEMETRY_INTERVAL } else { SAMPLE_INTERVAL }) {
             let now = self.started.elapsed();

@@ -10,13 +10,14 @@ mod sender_sample;
 mod train_sender;
 
 use super::telemetry::Telemetry;
-use super::{ProbeChannel, SAMPLE_INTERVAL, SampleClock, available_cpus};
+use super::{ProbeChannel, SAMPLE_INTERVAL, SampleClock, TUNER_THREAD, available_cpus};
 use crate::base::sync::{Latch, lock};
 use crate::session::Session;
 use crate::transport::control::Outbox;
 use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
 use bankfull_control::{LimitSamples, Rate};
 use bankfull_proto::wire::control::{Message, SenderReport, stage_nanos};
+use bankfull_sys::name_thread;
 use pacing_actuator::PacingActuator;
 use sample_reporter::SampleReporter;
 use sender_sample::SenderSample;
@@ -69,6 +70,7 @@ impl<'a> SenderTuner<'a> {
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
+        name_thread(TUNER_THREAD);
         let started = Instant::now();
         let mut clock = SampleClock::default();
         let mut reported = Duration::ZERO;
