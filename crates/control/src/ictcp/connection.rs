@@ -2,6 +2,8 @@
 //! §IV-C and §IV-D)
 
 use super::active_time::ActiveTime;
+use super::ledger::Ledger;
+use super::path_samples::PathSamples;
 use super::reason::Reason;
 use super::slots::MIN_SUBSLOT;
 use super::{NewConnection, Sample};
@@ -40,23 +42,9 @@ const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(20);
 /// The same in RTTs; the longer time counts. (chosen)
 const SILENCE_TIMEOUT_RTTS: u32 = 4;
 
-/// Time after joining for which losses of an already sending connection count as earlier ones.
-/// (chosen: Linux's minimum retransmission time-out, 0.2 s, and a few ticks)
-const JOIN_LOSS_GRACE: Duration = Duration::from_millis(250);
-
-/// RTT assumed until one is known. (chosen: a local network with its hosts)
-const DEFAULT_RTT: Duration = Duration::from_millis(1);
-
 /// Outstanding windows below which the next grant is due. (chosen: it arrives before the last data
 /// has left)
 pub(super) const GRANT_AHEAD_WINDOWS: u64 = 2;
-
-/// Minimum RTT increase that indicates a queue elsewhere on the path. (chosen: ten times the delays
-/// of hosts, and more than the port's queue)
-const MIN_REMOTE_QUEUE_DELAY: Duration = Duration::from_millis(5);
-
-/// The same as a fraction of the minimum RTT; the longer delay counts. (chosen)
-const REMOTE_QUEUE_RTT_FRACTION: f64 = 0.25;
 
 /// Minimum RTT of a connection that is paced. (chosen: below it, a window is too small to be a
 /// burst)
@@ -76,38 +64,34 @@ pub(super) enum WindowDecision {
     Shrink,
 }
 
+/// Pauses of one connection.
+#[derive(Debug)]
+struct Activity {
+    /// True before its first activity.
+    is_new: bool,
+    /// Time of the last data, or of the first grant after a pause.
+    last_progress: Duration,
+    /// Time since which it is inactive.
+    inactive_since: Option<Duration>,
+}
+
 /// State of one connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) window: u64,
     mss: u64,
     min_window: u64,
-    grant_driven: bool,
-    /// Right edge of the offered window: the sender may have sent up to here.
-    right_edge: u64,
-    granted: u64,
-    received: u64,
-    /// Bytes wanted beyond those granted.
-    demand: u64,
+    pub(super) ledger: Ledger,
+    pub(super) path: PathSamples,
     pub(super) is_waiting: bool,
     is_demanding: bool,
     pacing_rate: Rate,
-    rtt: Option<Duration>,
-    min_rtt: Option<Duration>,
-    lost_segments: u64,
-    has_new_loss: bool,
-    /// Time before which losses count as having occurred before it joined.
-    losses_count_from: Duration,
-    /// Time of the last data, or of the first grant after a pause.
-    last_progress: Duration,
+    activity: Activity,
     active_time: ActiveTime,
     throughput: Rate,
     in_slow_start: bool,
     decrease_count: u32,
     window_is_used: bool,
-    /// Time since which it is inactive.
-    inactive_since: Option<Duration>,
-    is_new: bool,
     /// Window before more was lent to it.
     base_window: Option<u64>,
 }
@@ -124,53 +108,34 @@ impl Connection {
             window: min_window,
             mss,
             min_window,
-            grant_driven: new_connection.grant_driven,
-            right_edge: new_connection.offered_window.0,
-            granted: 0,
-            received: 0,
-            demand: 0,
+            ledger: Ledger::new(new_connection.grant_driven, new_connection.offered_window),
+            path: PathSamples::new(now, new_connection),
             is_waiting: false,
             is_demanding: false,
             pacing_rate: Rate::default(),
-            rtt: new_connection.rtt,
-            min_rtt: new_connection.rtt,
-            lost_segments: new_connection.lost_segments,
-            has_new_loss: false,
-            losses_count_from: if new_connection.grant_driven {
-                now
-            } else {
-                now + JOIN_LOSS_GRACE
+            activity: Activity {
+                is_new: true,
+                last_progress: Duration::ZERO,
+                inactive_since: None,
             },
-            last_progress: Duration::ZERO,
             active_time: ActiveTime::default(),
             throughput: Rate::default(),
             in_slow_start: true,
             decrease_count: 0,
             window_is_used: false,
-            inactive_since: None,
-            is_new: true,
             base_window: None,
         }
     }
 
     /// Adds demand. Returns whether it had none before.
     pub(super) fn add_demand(&mut self, bytes: Bytes) -> bool {
-        self.demand = self.demand.saturating_add(bytes.0);
+        self.ledger.demand = self.ledger.demand.saturating_add(bytes.0);
         !std::mem::replace(&mut self.is_demanding, true)
     }
 
     pub(super) fn clear_demand(&mut self) {
-        self.demand = 0;
+        self.ledger.demand = 0;
         self.is_waiting = false;
-    }
-
-    pub(super) fn demand(&self) -> u64 {
-        self.demand
-    }
-
-    /// Returns the bytes granted and not received; unlimited without grants.
-    pub(super) fn outstanding(&self) -> u64 {
-        if self.grant_driven { self.granted.saturating_sub(self.received) } else { u64::MAX }
     }
 
     /// Returns the payload of a full segment.
@@ -178,27 +143,18 @@ impl Connection {
         self.mss
     }
 
-    /// True if the sender sends only what it was granted.
-    pub(super) fn grant_driven(&self) -> bool {
-        self.grant_driven
-    }
-
-    /// Returns the byte count at which the next report is due. At that count, a grant may be due,
-    /// all is received, or the offered window fits.
+    /// Returns the byte count at which the next report is due.
     pub(super) fn next_report_at(&self, thresholds: [u64; 2]) -> Option<u64> {
-        let due =
-            thresholds.into_iter().chain([0]).filter_map(|bytes| self.granted.checked_sub(bytes));
-        let offsets = due.chain([self.right_edge.saturating_sub(self.window)]);
-        offsets.filter(|&at| at > self.received).min()
+        self.ledger.next_report_at(thresholds, self.window)
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.outstanding() > 0
+        self.ledger.outstanding() > 0
     }
 
     /// Updates whether it has demand, now or lately.
     pub(super) fn update_demanding(&mut self, now: Duration) -> bool {
-        self.is_demanding = match self.inactive_since {
+        self.is_demanding = match self.activity.inactive_since {
             Some(since) => self.is_waiting || now < since + SHARE_RETENTION,
             None => self.is_waiting || self.is_active(),
         };
@@ -207,13 +163,14 @@ impl Connection {
 
     /// True if it was granted bytes and has delivered none for long.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
-        now >= self.last_progress + MIN_SILENCE_TIMEOUT.max(self.rtt() * SILENCE_TIMEOUT_RTTS)
+        now >= self.activity.last_progress
+            + MIN_SILENCE_TIMEOUT.max(self.path.rtt() * SILENCE_TIMEOUT_RTTS)
     }
 
     /// Stops active time of a silent connection.
     pub(super) fn on_silence(&mut self, now: Duration) {
-        self.active_time.pause(now, self.received);
-        self.inactive_since = Some(now);
+        self.active_time.pause(now, self.ledger.received);
+        self.activity.inactive_since = Some(now);
     }
 
     /// True if it counted as having demand.
@@ -223,23 +180,24 @@ impl Connection {
 
     /// Returns the bytes that can be in flight with a clamped window.
     pub(super) fn max_in_flight(&self) -> u64 {
-        self.window.max(self.right_edge.saturating_sub(self.received))
+        self.window.max(self.ledger.offered())
     }
 
     /// Returns the largest grant that the connection's state allows. Before the first data the
     /// kernel cannot clamp the window (Linux raises it on the first full segment), and a larger
     /// offered window is limited by grants until it is used up.
     pub(super) fn max_grant(&self) -> u64 {
-        match self.received {
-            0 => self.min_window.saturating_sub(self.outstanding()),
-            _ if self.has_excess_offer() => self.window.saturating_sub(self.outstanding()),
+        let outstanding = self.ledger.outstanding();
+        match self.ledger.received {
+            0 => self.min_window.saturating_sub(outstanding),
+            _ if self.has_excess_offer() => self.window.saturating_sub(outstanding),
             _ => u64::MAX,
         }
     }
 
     /// True if the sender was offered more than its window and has some left.
     pub(super) fn has_excess_offer(&self) -> bool {
-        self.right_edge.saturating_sub(self.received) > self.window
+        self.ledger.offered() > self.window
     }
 
     /// Returns the outstanding bytes at or below which the next grant is due.
@@ -251,78 +209,34 @@ impl Connection {
         }
     }
 
-    /// Grants bytes.
-    pub(super) fn grant(&mut self, bytes: u64) {
-        self.granted += bytes;
-        if self.demand != u64::MAX {
-            self.demand -= bytes;
-        }
-    }
-
     /// Starts a period of activity. Returns whether slow start applies: the first, or after long
     /// idle.
     pub(super) fn activate(&mut self, now: Duration) -> bool {
         if self.active_time.is_paused() {
-            self.last_progress = now;
+            self.activity.last_progress = now;
         }
-        self.active_time.start(now + self.rtt(), self.received);
-        let was_idle =
-            self.inactive_since.take().is_some_and(|since| now >= since + IDLE_RESTART_TIMEOUT);
+        self.active_time.start(now + self.path.rtt(), self.ledger.received);
+        let was_idle = self
+            .activity
+            .inactive_since
+            .take()
+            .is_some_and(|since| now >= since + IDLE_RESTART_TIMEOUT);
         self.in_slow_start |= was_idle;
-        std::mem::take(&mut self.is_new) || was_idle
+        std::mem::take(&mut self.activity.is_new) || was_idle
     }
 
     /// Records the bytes received in total. Returns the increase.
     pub(super) fn on_received(&mut self, now: Duration, received: u64) -> u64 {
-        let more = received.saturating_sub(self.received);
+        let more = self.ledger.on_received(received, self.window);
         if more > 0 {
-            self.last_progress = now;
+            self.activity.last_progress = now;
         }
-        if self.received == 0 {
-            // The offered window is assumed to keep its initial size until reported.
-            self.right_edge += more;
-        }
-        self.received += more;
-        self.right_edge = self.right_edge.max(self.received + self.window);
-        self.active_time.advance(now, self.received);
+        self.active_time.advance(now, self.ledger.received);
         if more > 0 && !self.is_active() {
-            self.active_time.pause(now, self.received);
-            self.inactive_since = Some(now);
+            self.active_time.pause(now, self.ledger.received);
+            self.activity.inactive_since = Some(now);
         }
         more
-    }
-
-    /// Records the window offered now.
-    pub(super) fn on_window_offered(&mut self, window: u64) {
-        self.right_edge = self.right_edge.max(self.received + window);
-    }
-
-    pub(super) fn on_rtt(&mut self, rtt: Option<Duration>) {
-        let Some(rtt) = rtt.filter(|rtt| !rtt.is_zero()) else { return };
-        self.rtt = Some(rtt);
-        self.min_rtt = Some(self.min_rtt.map_or(rtt, |min_rtt| min_rtt.min(rtt)));
-    }
-
-    /// Records the segments lost so far. Returns whether the number has grown.
-    pub(super) fn on_lost(&mut self, now: Duration, lost_segments: u64) -> bool {
-        let is_more = lost_segments > self.lost_segments && now >= self.losses_count_from;
-        self.lost_segments = self.lost_segments.max(lost_segments);
-        self.has_new_loss |= is_more;
-        is_more
-    }
-
-    /// Returns the current RTT.
-    pub(super) fn rtt(&self) -> Duration {
-        self.rtt.unwrap_or(DEFAULT_RTT)
-    }
-
-    /// Returns the minimum RTT.
-    pub(super) fn min_rtt(&self) -> Duration {
-        self.min_rtt.unwrap_or(DEFAULT_RTT)
-    }
-
-    pub(super) fn received(&self) -> u64 {
-        self.received
     }
 
     /// Returns the throughput in active time. (paper, §IV-C: measured throughput)
@@ -338,7 +252,7 @@ impl Connection {
     /// Returns the throughput difference: (expected − measured) / expected. (paper, §IV-C)
     fn throughput_difference(&self) -> f64 {
         let throughput = self.throughput.bits_per_sec() as f64;
-        let expected = Bytes(self.window).per(self.rtt()).bits_per_sec() as f64;
+        let expected = Bytes(self.window).per(self.path.rtt()).bits_per_sec() as f64;
         let expected = expected.max(throughput);
         if expected > 0.0 { (expected - throughput) / expected } else { 0.0 }
     }
@@ -357,16 +271,19 @@ impl Connection {
     }
 
     fn next_decision(&mut self) -> Option<WindowDecision> {
-        if self.active_time.elapsed() < MIN_SUBSLOT.max(self.rtt()) {
+        if self.active_time.elapsed() < MIN_SUBSLOT.max(self.path.rtt()) {
             return None;
         }
         let sample = self.active_time.take().bits_per_sec() as f64;
         let smoothed = THROUGHPUT_SMOOTHING * self.throughput.bits_per_sec() as f64
             + (1.0 - THROUGHPUT_SMOOTHING) * sample;
         self.throughput = Rate::from_bits_per_sec(smoothed.max(sample));
-        let has_new_loss = std::mem::take(&mut self.has_new_loss);
+        let has_new_loss = self.path.take_new_loss();
         let throughput_difference = self.throughput_difference();
-        if throughput_difference > DECREASE_THRESHOLD || has_new_loss || self.has_remote_queue() {
+        if throughput_difference > DECREASE_THRESHOLD
+            || has_new_loss
+            || self.path.has_remote_queue()
+        {
             self.in_slow_start = false;
             self.decrease_count += 1;
             if self.decrease_count >= DECREASE_EVALUATIONS {
@@ -383,21 +300,9 @@ impl Connection {
         Some(WindowDecision::Grow)
     }
 
-    /// Returns the RTT increase over the minimum.
-    pub(super) fn queue_delay(&self) -> Option<Duration> {
-        Some(self.rtt?.saturating_sub(self.min_rtt?))
-    }
-
-    /// True if a queue stands elsewhere on the path.
-    fn has_remote_queue(&self) -> bool {
-        let min_rtt = self.min_rtt();
-        self.rtt()
-            > min_rtt + MIN_REMOTE_QUEUE_DELAY.max(min_rtt.mul_f64(REMOTE_QUEUE_RTT_FRACTION))
-    }
-
     /// Returns the pacing rate if it has changed enough.
     pub(super) fn next_pacing_rate(&mut self, ratio: f64) -> Option<Rate> {
-        let rtt = self.min_rtt.filter(|&rtt| rtt >= MIN_PACING_RTT)?;
+        let rtt = self.path.known_min_rtt().filter(|&rtt| rtt >= MIN_PACING_RTT)?;
         let rate = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
         let change = (rate - self.pacing_rate.bits_per_sec() as f64).abs();
         let is_changed = change > self.pacing_rate.bits_per_sec() as f64 * PACING_UPDATE_THRESHOLD;
@@ -428,7 +333,7 @@ impl Connection {
     pub(super) fn grow(&mut self, now: Duration, by: u64, reason: Reason) -> Reason {
         self.window_is_used = false;
         self.set_window(self.window + by);
-        self.active_time.restart(now + self.rtt(), self.received);
+        self.active_time.restart(now + self.path.rtt(), self.ledger.received);
         reason
     }
 
@@ -441,11 +346,11 @@ impl Connection {
 
     /// Lends a larger window if it is of use. Returns whether the window has changed.
     pub(super) fn lend_window(&mut self, now: Duration, window: u64) -> bool {
-        let is_useful = self.outstanding() > self.window && window >= self.window + self.mss;
+        let is_useful = self.ledger.outstanding() > self.window && window >= self.window + self.mss;
         if is_useful {
             self.base_window.get_or_insert(self.window);
             self.set_window(window);
-            self.active_time.restart(now + self.rtt(), self.received);
+            self.active_time.restart(now + self.path.rtt(), self.ledger.received);
         }
         is_useful
     }
@@ -455,7 +360,7 @@ impl Connection {
     pub(super) fn reclaim_window(&mut self, now: Duration, share: u64) -> bool {
         let Some(base_window) = self.base_window.take() else { return false };
         let is_changed = self.set_window(self.window.min(base_window.max(share)));
-        self.active_time.restart(now + self.rtt(), self.received);
+        self.active_time.restart(now + self.path.rtt(), self.ledger.received);
         is_changed
     }
 

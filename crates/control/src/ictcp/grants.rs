@@ -41,7 +41,7 @@ impl Share {
     /// Returns the connection's BDP at its share, without a queue.
     fn bdp(&self, connection: &Connection) -> u64 {
         let rate = self.rate.bytes_per_sec() as f64;
-        (rate * connection.min_rtt().as_secs_f64()) as u64
+        (rate * connection.path.min_rtt().as_secs_f64()) as u64
     }
 
     /// Returns the connection's window at its share.
@@ -63,8 +63,8 @@ impl Ictcp {
         let counted = self.connections.values().filter(|c| c.is_demanding());
         let (mut unscheduled, mut rtt_sum, mut min_share_sum) = (0, 0.0, 0);
         for connection in counted {
-            unscheduled += u64::from(!connection.grant_driven());
-            rtt_sum += connection.min_rtt().as_secs_f64();
+            unscheduled += u64::from(!connection.ledger.grant_driven);
+            rtt_sum += connection.path.min_rtt().as_secs_f64();
             min_share_sum += connection.mss() * MIN_SHARE_SEGMENTS;
         }
         let count = self.demanding_count.max(1);
@@ -103,7 +103,7 @@ impl Ictcp {
     fn grant_size(&self, connection: &Connection) -> u64 {
         if !self.config.can_clamp_windows {
             let target = self.share().bdp(connection) + self.queue.limit.0 / 2;
-            return target.saturating_sub(connection.outstanding());
+            return target.saturating_sub(connection.ledger.outstanding());
         }
         let capacity = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
         let size = (capacity * GRANT_TIME.as_secs_f64()) as u64;
@@ -123,7 +123,7 @@ impl Ictcp {
 
     /// True if a grant is due.
     fn is_grant_due(&self, connection: &Connection, is_contended: bool) -> bool {
-        connection.outstanding() <= self.grant_threshold(connection, is_contended)
+        connection.ledger.outstanding() <= self.grant_threshold(connection, is_contended)
             && self.grant_size(connection) > 0
     }
 
@@ -143,11 +143,11 @@ impl Ictcp {
         let is_contended = !self.waiting.is_empty();
         let Some(connection) = self.connections.get(&id) else { return };
         let is_due = !connection.is_waiting && self.is_grant_due(connection, is_contended);
-        if !is_due || connection.demand() == 0 {
+        if !is_due || connection.ledger.demand == 0 {
             return;
         }
         // A small grant goes first, or the connection would wait for all others each time.
-        match connection.received() > 0 && connection.has_excess_offer() {
+        match connection.ledger.received > 0 && connection.has_excess_offer() {
             true => self.waiting.push_front(id),
             false => self.waiting.push_back(id),
         }
@@ -166,7 +166,7 @@ impl Ictcp {
             };
             // The window may have shrunk while the connection waited.
             let is_due = self.is_grant_due(connection, false);
-            let bytes = self.grant_size(connection).min(connection.demand());
+            let bytes = self.grant_size(connection).min(connection.ledger.demand);
             if is_due && !self.fits(id, bytes) {
                 return;
             }
@@ -177,7 +177,7 @@ impl Ictcp {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_waiting = false;
                 if is_due {
-                    connection.grant(bytes);
+                    connection.ledger.grant(bytes);
                     self.actions.push(Action::Grant(id, Bytes(bytes)));
                 }
             }
@@ -195,7 +195,7 @@ impl Ictcp {
         let share = self.share_of(count);
         for &id in &self.active {
             if let Some(connection) = self.connections.get_mut(&id)
-                && connection.grant_driven()
+                && connection.ledger.grant_driven
                 && connection.lend_window(now, share.window(connection))
             {
                 self.actions.push(Action::SetWindow(
@@ -244,20 +244,20 @@ impl Ictcp {
             others.filter_map(|id| self.connections.get(id)).collect();
         let count = others.len() + 1;
         // Unscheduled connections are limited by their windows; counting them would block grants.
-        others.retain(|other| other.grant_driven());
+        others.retain(|other| other.ledger.grant_driven);
         let Some(own) = self.connections.get(&id).filter(|_| !others.is_empty()) else {
             return true;
         };
         let rate = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
         let rate = rate / count as f64;
         let queued = |connection: &Connection, granted: u64| {
-            let bdp = (rate * connection.min_rtt().as_secs_f64()) as u64;
+            let bdp = (rate * connection.path.min_rtt().as_secs_f64()) as u64;
             self.in_flight_bound(connection, granted).saturating_sub(bdp)
         };
-        let granted = own.outstanding().saturating_add(bytes);
+        let granted = own.ledger.outstanding().saturating_add(bytes);
         // Outstanding bytes of unscheduled connections are unbounded.
         let total = others.iter().fold(queued(own, granted), |total, other| {
-            total.saturating_add(queued(other, other.outstanding()))
+            total.saturating_add(queued(other, other.ledger.outstanding()))
         });
         let probe_allowance = match self.capacity.is_unknown() {
             true => {
@@ -278,6 +278,6 @@ impl Ictcp {
             self.actions.push(Action::SetWindow(id, Bytes(connection.window), Reason::Initial));
         }
         self.active.insert(id);
-        self.active_time.start(now + connection.min_rtt(), self.received);
+        self.active_time.start(now + connection.path.min_rtt(), self.received);
     }
 }

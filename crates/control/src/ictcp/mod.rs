@@ -20,6 +20,8 @@ mod capacity;
 mod connection;
 mod cross_traffic;
 mod grants;
+mod ledger;
+mod path_samples;
 mod queue;
 mod reason;
 mod slots;
@@ -242,7 +244,7 @@ impl Ictcp {
     /// about an eighth when the first full segment arrives, and cannot withdraw it.
     pub fn on_window_offered(&mut self, id: ConnectionId, window: Bytes) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.on_window_offered(window.0);
+            connection.ledger.on_window_offered(window.0);
         }
     }
 
@@ -266,7 +268,7 @@ impl Ictcp {
 
     #[cfg(test)]
     fn received_on(&self, id: ConnectionId) -> u64 {
-        self.connections.get(&id).map_or(0, Connection::received)
+        self.connections.get(&id).map_or(0, |connection| connection.ledger.received)
     }
 
     /// Returns the number of active and of waiting connections.
@@ -297,8 +299,8 @@ impl Ictcp {
         for sample in samples {
             self.on_received(now, sample.id, sample.received);
             let Some(connection) = self.connections.get_mut(&sample.id) else { continue };
-            connection.on_rtt(sample.rtt);
-            if connection.on_lost(now, sample.lost_segments) {
+            connection.path.on_rtt(sample.rtt);
+            if connection.path.on_lost(now, sample.lost_segments) {
                 lossy.push(sample.id);
             }
         }
@@ -363,7 +365,7 @@ impl Ictcp {
     /// Estimates the port's queue from the RTTs of active connections.
     fn queue_estimate(&self) -> Option<Bytes> {
         let active = self.active.iter().filter_map(|id| self.connections.get(id));
-        let delays = active.filter_map(Connection::queue_delay);
+        let delays = active.filter_map(|connection| connection.path.queue_delay());
         let (count, sum) = delays.fold((0, Duration::ZERO), |(n, sum), delay| (n + 1, sum + delay));
         let mean = sum.checked_div(count)?;
         let rate = self.capacity.rate()?.bytes_per_sec() as f64;
@@ -374,7 +376,7 @@ impl Ictcp {
     /// §IV-B: T = Σ wᵢ·RTTᵢ)
     fn subslot_duration(&self) -> Duration {
         let rates =
-            self.connections.values().map(|c| (c.throughput().bits_per_sec() as f64, c.rtt()));
+            self.connections.values().map(|c| (c.throughput().bits_per_sec() as f64, c.path.rtt()));
         let (sum, weighed) = rates.fold((0.0, 0.0), |(sum, weighed), (rate, rtt)| {
             (sum + rate, weighed + rate * rtt.as_secs_f64())
         });
@@ -471,7 +473,7 @@ impl Ictcp {
                     Some(connection.grow(now, by, Reason::BelowShare))
                 } else if may_grow {
                     let by = by.min(each.max(connection.step()));
-                    let cost = Bytes(by).per(connection.rtt());
+                    let cost = Bytes(by).per(connection.path.rtt());
                     let is_paid = by <= headroom && self.slots.spend(cost);
                     if is_paid {
                         headroom -= by;
@@ -502,7 +504,7 @@ impl Ictcp {
     }
 
     fn max_rtt(&self) -> Duration {
-        self.connections.values().map(Connection::rtt).max().unwrap_or_default()
+        self.connections.values().map(|connection| connection.path.rtt()).max().unwrap_or_default()
     }
 
     /// Marks a connection inactive. Without any active one, active time stops.

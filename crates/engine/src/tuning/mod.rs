@@ -21,7 +21,6 @@ use crate::session::Session;
 use crate::transport::probe::{ProbeHandle, ProbePort};
 use crate::transport::socket::clamp_window;
 use bankfull_control::Bytes;
-use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,9 +28,6 @@ use std::time::Duration;
 /// Largest TCP window: 65 535 bytes scaled by 14 bits (RFC 7323 §2.3). As a target it limits
 /// nothing.
 const MAX_TCP_WINDOW: Bytes = Bytes(65_535 << 14);
-
-/// Name of the threads that tune a session, for `top -H`.
-const TUNER_THREAD: &CStr = c"tuner";
 
 /// Interval of `TCP_INFO` samples and of probes. (SOBAS paper §IV.B: 10 ms)
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);

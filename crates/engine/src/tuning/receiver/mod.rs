@@ -18,8 +18,7 @@ use super::incast::can_clamp_windows;
 use super::telemetry::{SHARED_STATE, Snapshot, Telemetry};
 use super::trains::TrainResult;
 use super::{
-    MAX_TCP_WINDOW, ProbeChannel, SAMPLE_INTERVAL, SampleClock, TELEMETRY_INTERVAL, TUNER_THREAD,
-    available_cpus,
+    MAX_TCP_WINDOW, ProbeChannel, SAMPLE_INTERVAL, SampleClock, TELEMETRY_INTERVAL, available_cpus,
 };
 use crate::base::sync::Latch;
 use crate::session::Session;
@@ -96,7 +95,7 @@ impl<'a> ReceiverTuner<'a> {
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
-        name_thread(TUNER_THREAD);
+        name_thread(c"tuner");
         let mut clock = SampleClock::default();
         while !over.wait(if self.is_coscheduled { TELEMETRY_INTERVAL } else { SAMPLE_INTERVAL }) {
             let now = self.started.elapsed();

@@ -10,7 +10,7 @@ mod sender_sample;
 mod train_sender;
 
 use super::telemetry::Telemetry;
-use super::{ProbeChannel, SAMPLE_INTERVAL, SampleClock, TUNER_THREAD, available_cpus};
+use super::{ProbeChannel, SAMPLE_INTERVAL, SampleClock, available_cpus};
 use crate::base::sync::{Latch, lock};
 use crate::session::Session;
 use crate::transport::control::Outbox;
@@ -70,7 +70,7 @@ impl<'a> SenderTuner<'a> {
 
     /// Runs until the session is over.
     pub(crate) fn run(mut self, over: &Latch) {
-        name_thread(TUNER_THREAD);
+        name_thread(c"tuner");
         let started = Instant::now();
         let mut clock = SampleClock::default();
         let mut reported = Duration::ZERO;
