@@ -2,7 +2,8 @@
 
 use crate::delay::DelayController;
 use crate::loss::LossSample;
-use crate::sobas::{Config, Decision, Observation, PathState, Sobas, State};
+use crate::path_control::{Config, Decision, Observation, PathState, State};
+use crate::sobas::Sobas;
 use crate::units::Rate;
 use std::time::Duration;
 

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 /// Files whose constants a document lists, and the document in `docs/algorithms`.
-const HOMES: [(&str, &str); 8] = [
+const HOMES: [(&str, &str); 9] = [
     ("crates/control/src/ictcp/", "ictcp"),
     ("crates/engine/src/tuning/incast/", "ictcp"),
     ("crates/control/src/delay/", "delay"),
+    ("crates/control/src/path_control/", "sobas"),
     ("crates/control/src/sobas/", "sobas"),
     ("crates/control/src/shares.rs", "sobas"),
     ("crates/control/src/bottleneck.rs", "sobas"),

@@ -2,6 +2,7 @@
 
 use crate::bottleneck::Bottleneck;
 use crate::loss::LossSample;
+use crate::path_control::Observation;
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,31 +20,6 @@ const STANDING_QUEUE_SAMPLES: usize = 6;
 /// Retention of observations: RTTs, and at least this time. (chosen: enough for the start to see
 /// when the rate flattened)
 const SAMPLE_RETENTION: (u32, Duration) = (4, Duration::from_millis(200));
-
-/// Input of the controller at a tick. Counters are cumulative.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Observation {
-    /// Time since the start of the transfer.
-    pub now: Duration,
-    /// Current number of data streams.
-    pub streams: u32,
-    /// Data received in order on all streams.
-    pub received: Bytes,
-    /// Latest RTT of a probe; `None` if none arrived since the last tick.
-    pub rtt: Option<Duration>,
-    /// Its part in the direction of the data, from an arbitrary origin.
-    pub forward_delay: Option<Duration>,
-    /// Min RTT of TCP, used until a probe has been answered.
-    pub tcp_min_rtt: Option<Duration>,
-    /// Probes lost in the direction of the data.
-    pub probes_lost: u64,
-    /// Segments retransmitted by the sender on all streams.
-    pub retransmits: u64,
-    /// Payload of a full segment; zero if unknown.
-    pub mss: Bytes,
-    /// Current bottleneck.
-    pub bottleneck: Bottleneck,
-}
 
 /// Measurements over two RTTs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

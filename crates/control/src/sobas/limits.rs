@@ -2,7 +2,7 @@
 //! target.
 
 use super::interval::Interval;
-use super::{MIN_RATE_INTERVAL, RATE_ERROR, Sobas, scaled};
+use super::{MIN_RATE_INTERVAL, RATE_ERROR, Sobas, is_short_path, scaled};
 use crate::bottleneck::Bottleneck;
 use crate::pacing;
 use crate::units::{Bytes, Rate};
@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Initial window of a stream in segments (RFC 6928).
 const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+
+/// Least RTT for the rate of the initial windows. (as `SHORT_PATH_RTT`)
+const MIN_RTT: Duration = Duration::from_millis(2);
 
 /// Initial windows per RTT up to which losses do not count: two rounds of slow start. (chosen: by
 /// trial)
@@ -28,10 +31,6 @@ const WINDOW_HEADROOM: f64 = 0.02;
 
 /// Largest part of a burst in the window, as a share of rate × RTT. (chosen: as above)
 const MAX_BURST_SHARE: f64 = 0.03;
-
-/// RTT below which nothing is limited, since host delays look like queues. (chosen: a scheduler
-/// tick and interrupts take about 1 ms)
-const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
 
 /// Share of the RTT from which queueing delay counts as a queue. (chosen: half of the queue that
 /// may remain, 10 % or 3 ms)
@@ -55,7 +54,7 @@ impl Sobas {
 
     /// Returns true if the RTT is too short to distinguish a queue from host delays.
     pub(super) fn is_short_path(&self) -> bool {
-        (Duration::from_nanos(1)..SHORT_PATH_RTT).contains(&self.min_rtt())
+        is_short_path(self.min_rtt())
     }
 
     /// Returns the initial windows of all streams together.
@@ -76,7 +75,7 @@ impl Sobas {
 
     /// Returns the smallest target: the rate of the initial windows.
     pub(super) fn min_rate(&self) -> Rate {
-        self.initial_windows().per(self.min_rtt().max(SHORT_PATH_RTT))
+        self.initial_windows().per(self.min_rtt().max(MIN_RTT))
     }
 
     /// Returns the window for a rate: rate × RTT with headroom.

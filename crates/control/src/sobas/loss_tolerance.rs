@@ -1,10 +1,9 @@
 //! Loss without a queue, and its treatment under a loss-tolerant congestion control.
 
 use super::Sobas;
-use super::decision::Decision;
 use super::interval::Interval;
-use super::reason::Reason;
 use crate::loss::LossSample;
+use crate::path_control::{Decision, Reason};
 use std::time::Duration;
 
 impl Sobas {

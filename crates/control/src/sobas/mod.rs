@@ -8,37 +8,29 @@
 //! number of streams is chosen elsewhere ([`crate::streams`]). `docs/algorithms/sobas.md` has the
 //! diagram, the constants and the differences from the paper.
 
-pub mod capacity;
-mod decision;
 mod history;
 mod interval;
 mod limits;
 mod loss_tolerance;
 pub mod overflow;
 mod path_state;
-pub(crate) mod reason;
 mod start;
 mod step_size;
 #[cfg(test)]
 mod tests;
 
-pub use decision::{CachedPath, Config, Decision};
-pub use interval::{Interval, Observation};
-pub use path_state::PathState;
-pub use reason::{Reason, State};
+pub use interval::Interval;
 
 use crate::bottleneck::Bottleneck;
 use crate::loss::LossSample;
+use crate::path_control::{
+    Config, Decision, Observation, Reason, SPARSE_SAMPLING_RTT, START_GAIN, State, is_short_path,
+};
 use crate::units::{Bytes, Rate};
 use history::{DROP_SHARE, FLAT_INTERVALS, IntervalHistory};
 use interval::PathSampler;
-use start::START_GAIN;
 use std::time::Duration;
 use step_size::StepSize;
-
-/// Min RTT from which every second tick suffices to sample the streams. (chosen: an interval still
-/// has four samples, and sampling 16 streams takes 0.1 ms)
-pub const SPARSE_SAMPLING_RTT: Duration = Duration::from_millis(40);
 
 /// Part of a step that the rate must gain for the step to succeed. (chosen: by trial)
 const MIN_STEP_GAIN: f64 = 0.4;

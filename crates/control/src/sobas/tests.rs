@@ -1,5 +1,6 @@
 use super::*;
 use crate::pacing;
+use crate::path_control::{CachedPath, PathState};
 use crate::units::Bytes;
 
 const MS: Duration = Duration::from_millis(1);

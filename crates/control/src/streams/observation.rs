@@ -1,7 +1,7 @@
 //! Observations of the stream tuner, and samples of throughput.
 
 use crate::bottleneck::LimitSamples;
-use crate::sobas::{PathState, State};
+use crate::path_control::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! the search for a better number. Searching and remembering the result are the tuner's task.
 
 use crate::bottleneck::Bottleneck;
-use crate::sobas::{PathState, State};
+use crate::path_control::{PathState, State};
 use std::fmt;
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use super::trial::{Trial, TrialOutcome};
 use crate::bottleneck::bottleneck;
 use crate::loss::LossSample;
 use crate::pacing;
-use crate::sobas::{PathState, State};
+use crate::path_control::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;

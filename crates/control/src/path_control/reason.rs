@@ -1,11 +1,11 @@
-//! States of SOBAS and the reasons of its decisions, with their text for people.
+//! States of a controller and the reasons of its decisions, with their text for people.
 
 use crate::bottleneck::Bottleneck;
 use crate::units::Rate;
 use std::fmt;
 use std::time::Duration;
 
-/// The state of the controller. `docs/algorithms/sobas.md` has the diagram.
+/// The state of a controller. `docs/algorithms/delay.md` and `sobas.md` have the diagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// Waiting for the capacity estimate.
