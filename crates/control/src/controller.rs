@@ -106,6 +106,8 @@ impl Controller {
     }
 
     /// Enters or leaves a loss-tolerant congestion control, such as BBR.
+    ///
+    /// SOBAS decides by lost probes and has no use for it; its number of streams is fixed.
     pub fn on_loss_tolerant_cc(
         &mut self,
         now: Duration,
@@ -113,7 +115,7 @@ impl Controller {
     ) -> Option<Decision> {
         match self {
             Self::Delay(delay) => delay.on_loss_tolerant_cc(now, baseline_loss),
-            Self::Sobas(sobas) => sobas.on_loss_tolerant_cc(now, baseline_loss),
+            Self::Sobas(_) => None,
         }
     }
 

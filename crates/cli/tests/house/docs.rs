@@ -9,12 +9,12 @@ const HOMES: [(&str, &str); 9] = [
     ("crates/control/src/ictcp/", "ictcp"),
     ("crates/engine/src/tuning/incast/", "ictcp"),
     ("crates/control/src/delay/", "delay"),
-    ("crates/control/src/path_control/", "sobas"),
+    ("crates/control/src/path_control/", "path-control"),
     ("crates/control/src/sobas/", "sobas"),
-    ("crates/control/src/shares.rs", "sobas"),
-    ("crates/control/src/bottleneck.rs", "sobas"),
-    ("crates/control/src/pacing.rs", "sobas"),
-    ("crates/engine/src/tuning/", "sobas"),
+    ("crates/control/src/shares.rs", "path-control"),
+    ("crates/control/src/bottleneck.rs", "path-control"),
+    ("crates/control/src/pacing.rs", "path-control"),
+    ("crates/engine/src/tuning/", "path-control"),
 ];
 
 #[test]

@@ -29,9 +29,9 @@ pub struct Observation {
     pub received: Bytes,
     /// Min RTT.
     pub min_rtt: Duration,
-    /// State of SOBAS.
+    /// State of the controller of the window.
     pub state: State,
-    /// Findings of SOBAS about the path.
+    /// Findings of that controller about the path.
     pub path: PathState,
     /// True if the sender's streams may use BBR.
     pub has_bbr: bool,
