@@ -53,7 +53,7 @@ pub enum Reason {
     QueueGrew(Rate, Duration),
     /// The rate is flat: the path is full at this rate.
     FlatRate(Rate),
-    /// Losses while a queue stood: it overflowed above this rate.
+    /// Losses while a queue stood, or a drop of a constant rate, above this rate.
     Overflowed(Rate),
     /// Losses without a queue.
     LostWithoutQueue,
