@@ -1,8 +1,8 @@
 //! The current bottleneck of a transfer: the path, the sending application or the receiving one.
 //!
-//! SOBAS uses it to distinguish a slow disk from a full path. Both sides sample their sockets at
-//! equal intervals; [`LimitSamples`] counts the limited ones. [`crate::StageMeter`] gives the same
-//! answer for a completed transfer.
+//! Controllers use it to distinguish a slow disk from a full path. Both sides sample their sockets
+//! at equal intervals; [`LimitSamples`] counts the limited ones. [`crate::StageMeter`] gives the
+//! same answer for a completed transfer.
 
 /// Socket samples of one side over some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use crate::delay::DelayController;
 use crate::loss::LossSample;
-use crate::sobas::{Config, Decision, Observation, PathState, Sobas, State};
+use crate::path_control::{Config, Decision, Observation, PathState, State};
+use crate::sobas::Sobas;
 use crate::units::Rate;
 use std::time::Duration;
 
@@ -111,6 +112,8 @@ impl Controller {
     }
 
     /// Enters or leaves a loss-tolerant congestion control, such as BBR.
+    ///
+    /// SOBAS decides by lost probes and has no use for it; its number of streams is fixed.
     pub fn on_loss_tolerant_cc(
         &mut self,
         now: Duration,
@@ -118,7 +121,7 @@ impl Controller {
     ) -> Option<Decision> {
         match self {
             Self::Delay(delay) => delay.on_loss_tolerant_cc(now, baseline_loss),
-            Self::Sobas(sobas) => sobas.on_loss_tolerant_cc(now, baseline_loss),
+            Self::Sobas(_) => None,
         }
     }
 

@@ -4,9 +4,9 @@
 //! the current bottleneck ([`bottleneck()`]); loss samples ([`LossSample`]); the number of streams
 //! at the start ([`initial_streams`]) and during a transfer ([`streams`]); division of a rate among
 //! streams ([`StreamShares`]) and pacing ([`pacing`]); the controller of window and pacing rate
-//! ([`Controller`]): delay-based control ([`delay`]) or SOBAS ([`sobas`]); model-based congestion
-//! control and CUBIC ([`congestion`]); incast control ([`ictcp`]); receive-buffer sizing
-//! ([`rrda`]); and rate limits by the time of day ([`Schedule`]).
+//! ([`Controller`]): delay-based control ([`delay`]) or SOBAS ([`sobas`]), and what both share
+//! ([`path_control`]); model-based congestion control and CUBIC ([`congestion`]); incast control
+//! ([`ictcp`]); receive-buffer sizing ([`rrda`]); rate limits by the time of day ([`Schedule`]).
 //!
 //! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its
 //! `clippy.toml` forbid the rest.
@@ -19,6 +19,7 @@ pub mod ictcp;
 mod loss;
 mod meter;
 pub mod pacing;
+pub mod path_control;
 mod probe_schedule;
 pub mod rrda;
 mod schedule;

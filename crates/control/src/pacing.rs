@@ -34,8 +34,9 @@ pub(crate) const FAST_LINE_STREAMS: u32 = 4;
 /// Segments in the smallest super-packet (tcp_min_tso_segs, ip-sysctl.rst).
 const TSO_MIN_SEGMENTS: u64 = 2;
 
-/// Time of a burst at the rate of all streams together. (measured, docs/algorithms/sobas.md: a
-/// tenth of TCP's own bursts; shorter ones cost more system calls without gain)
+/// Time of a burst at the rate of all streams together. (measured,
+/// docs/algorithms/path-control.md: a tenth of TCP's own bursts; shorter ones cost more system
+/// calls without gain)
 const MAX_BURST_TIME: Duration = Duration::from_micros(120);
 
 /// Lateness that the limiter compensates. (chosen: wake-up delay of a sleeping thread, or one

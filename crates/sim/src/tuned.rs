@@ -16,7 +16,7 @@ use crate::presets::PathConfig;
 use crate::tcp::{Algorithm, MAX_WINDOW};
 use crate::world::{FlowId, Route, World};
 use autotuning::{INITIAL_RECEIVE_WINDOW, WindowAutotuning};
-use bankfull_control::sobas::{Config, Decision, Observation};
+use bankfull_control::path_control::{Config, Decision, Observation};
 use bankfull_control::streams as stream_control;
 use bankfull_control::streams::{HostLoad, StreamTuner, initial_streams};
 use bankfull_control::{Bottleneck, Bytes, Controller, ControllerKind, StreamShares, pacing};

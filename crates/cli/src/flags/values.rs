@@ -42,7 +42,7 @@ pub(crate) enum TuneHow {
     Auto,
     /// Window and pacing are left to the kernel, and the stream count stays
     Off,
-    /// Window and pacing follow the path by SOBAS; the stream count stays
+    /// Window and pacing are set once, by SOBAS as in its paper; the stream count stays
     Sobas,
 }
 

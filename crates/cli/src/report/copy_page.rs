@@ -16,7 +16,7 @@ const MIN_POINT_INTERVAL: Duration = Duration::from_millis(250);
 type Stage = (&'static str, fn(&StageTimes) -> Duration);
 
 /// States of the controller: name in decisions, label, and meaning.
-const STATES: [(&str, &str, &str); 8] = [
+const STATES: [(&str, &str, &str); 6] = [
     ("probing", "probing", "waits for the packet trains that measure the link"),
     (
         "start-bounded",
@@ -26,8 +26,6 @@ const STATES: [(&str, &str, &str); 8] = [
     ("start-open", "unlimited start", "the first RTTs without an estimate: no limit"),
     ("growing", "growing", "the limit holds the copy back and is raised step by step"),
     ("limited", "limited", "the path is full: window and pacing keep it full without a queue"),
-    ("reprobing", "reprobing", "a higher limit for some time, to look for more bandwidth"),
-    ("avoidance", "avoidance", "only pacing is limited, until the rate is steady"),
     (
         "disabled",
         "disabled",

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// Files whose constants a document lists, and the document in `docs/algorithms`.
-const HOMES: [(&str, &str); 8] = [
+const HOMES: [(&str, &str); 9] = [
     ("crates/control/src/ictcp/", "ictcp"),
     ("crates/engine/src/tuning/incast/", "ictcp"),
     ("crates/control/src/delay/", "delay"),
+    ("crates/control/src/path_control/", "path-control"),
     ("crates/control/src/sobas/", "sobas"),
-    ("crates/control/src/shares.rs", "sobas"),
-    ("crates/control/src/bottleneck.rs", "sobas"),
-    ("crates/control/src/pacing.rs", "sobas"),
-    ("crates/engine/src/tuning/", "sobas"),
+    ("crates/control/src/shares.rs", "path-control"),
+    ("crates/control/src/bottleneck.rs", "path-control"),
+    ("crates/control/src/pacing.rs", "path-control"),
+    ("crates/engine/src/tuning/", "path-control"),
 ];
 
 #[test]

@@ -3,7 +3,7 @@
 use super::limiter::{LONG_QUEUE_RTTS, Limiter};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
-use crate::sobas::{Reason, State};
+use crate::path_control::{Reason, State};
 
 /// Growth of the window in a trial. (measured, kinds of path in virtual time: noise hides the
 /// response to half of it)

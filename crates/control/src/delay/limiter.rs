@@ -7,7 +7,7 @@ use super::round::{Cut, Outcome, Round};
 use super::target::{Level, QueueTarget};
 use super::trial::Trial;
 use crate::bottleneck::Bottleneck;
-use crate::sobas::{Observation, Reason, State};
+use crate::path_control::{Observation, Reason, State};
 use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -21,7 +21,9 @@ mod tests;
 mod trial;
 
 use crate::loss::LossSample;
-use crate::sobas::{Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, State};
+use crate::path_control::{
+    Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, State,
+};
 use crate::units::{Bytes, Rate};
 use limiter::{Limiter, MIN_ROUND};
 use path::{Path, bytes, scaled};

@@ -3,13 +3,9 @@
 use super::samples::Samples;
 use crate::loss::LossSample;
 use crate::pacing;
-use crate::sobas::Observation;
+use crate::path_control::{Observation, is_short_path};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
-
-/// RTT below which nothing is limited, since host delays look like queues. (chosen: a scheduler
-/// tick and interrupts take about 1 ms)
-const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
 
 /// Initial window of a stream in segments (RFC 6928).
 const INITIAL_WINDOW_SEGMENTS: u64 = 10;
@@ -90,7 +86,7 @@ impl Path {
 
     /// Returns true if the RTT is too short to distinguish a queue from host delays.
     pub(super) fn is_short(&self) -> bool {
-        (Duration::from_nanos(1)..SHORT_PATH_RTT).contains(&self.samples.min_rtt())
+        is_short_path(self.samples.min_rtt())
     }
 
     /// Returns true if losses may be those of the start.

@@ -1,6 +1,6 @@
 //! Rounds of a limited path: measurements, results, and reductions over several.
 
-use crate::sobas::{Reason, State};
+use crate::path_control::{Reason, State};
 use crate::units::Rate;
 use std::time::Duration;
 

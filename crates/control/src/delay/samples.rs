@@ -1,6 +1,6 @@
 //! Samples of a transfer at its ticks: delay, rate and losses over recent times.
 
-use crate::sobas::Observation;
+use crate::path_control::Observation;
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;

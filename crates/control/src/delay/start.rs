@@ -5,17 +5,10 @@ use super::limiter::{LOSSY_RATE_RTTS, MIN_ROUND, USED_SHARE};
 use super::path::{Path, bytes, scaled};
 use super::target::Level;
 use crate::bottleneck::Bottleneck;
-use crate::sobas::{CachedPath, Config, Decision, Observation, Reason, State};
+pub(super) use crate::path_control::START_GAIN;
+use crate::path_control::{Config, Decision, Observation, Reason, Start, State};
 use crate::units::Rate;
 use std::time::Duration;
-
-/// Factor of the estimated capacity at the start. (chosen: the error of trains is about a percent,
-/// and a shallow buffer drops any excess)
-pub(super) const START_GAIN: f64 = 0.98;
-
-/// RTT relative to that of the cached path within which the path is the same. (chosen: another
-/// route differs by more, another hour by less)
-const CACHED_RTT_RANGE: (f64, f64) = (0.8, 1.25);
 
 /// Delay samples in a row above the base that make a queue in the start. (chosen: one or two are
 /// chance)
@@ -58,29 +51,19 @@ impl DelayController {
 
     /// Starts below the capacity, once both capacity and RTT are known.
     pub(super) fn start_with_estimate(&mut self, now: Duration) -> Option<Decision> {
-        let rate = self.path.capacity?;
-        let can_start = matches!(self.state, State::Probing | State::StartOpen);
-        if self.path.is_short() || self.min_rtt().is_zero() || !can_start {
-            return None;
-        }
-        self.start_rate = scaled(rate, START_GAIN);
-        Some(self.enter(State::StartBounded, now, Reason::CapacityKnown(rate)))
+        let start = Start::with_capacity(self.state, self.path.capacity, self.min_rtt())?;
+        Some(self.enter_start(now, start))
     }
 
     /// Starts without a capacity: from the cached path if the RTT matches, otherwise without a
     /// limit.
     pub(super) fn start_without_estimate(&mut self, now: Duration) -> Decision {
-        let rtt = self.min_rtt();
-        let is_same = |cached: &CachedPath| {
-            let (least, most) =
-                (cached.rtt.mul_f64(CACHED_RTT_RANGE.0), cached.rtt.mul_f64(CACHED_RTT_RANGE.1));
-            (least..most).contains(&rtt)
-        };
-        let Some(cached) = self.config.cached_path.filter(is_same) else {
-            return self.enter(State::StartOpen, now, Reason::CapacityUnknown);
-        };
-        self.start_rate = scaled(cached.rate, START_GAIN);
-        self.enter(State::StartBounded, now, Reason::CachedRate(cached.rate))
+        self.enter_start(now, Start::without_capacity(&self.config, self.min_rtt()))
+    }
+
+    fn enter_start(&mut self, now: Duration, start: Start) -> Decision {
+        self.start_rate = start.rate.unwrap_or_default();
+        self.enter(start.state, now, start.reason)
     }
 
     /// Waits for the capacity; the streams may have filled the path before.

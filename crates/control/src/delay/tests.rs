@@ -314,7 +314,7 @@ fn start_without_a_capacity_ends_at_a_queue() {
 
 #[test]
 fn cached_rate_starts_a_path_without_trains() {
-    let cached = crate::sobas::CachedPath { rate: mbit(80.0), rtt: MS * 42 };
+    let cached = crate::path_control::CachedPath { rate: mbit(80.0), rtt: MS * 42 };
     let config = Config {
         window_max: Bytes::gib(1),
         capacity_timeout: Duration::ZERO,

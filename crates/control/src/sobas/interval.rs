@@ -1,85 +1,59 @@
-//! Measurement intervals of two RTTs: rate, queue and losses.
+//! Measurement intervals of two RTTs, and the patterns that SOBAS looks for in them.
 
 use crate::bottleneck::Bottleneck;
-use crate::loss::LossSample;
-use crate::units::{Bytes, Rate};
+use crate::path_control::Observation;
+use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Length of an interval in RTTs. (SOBAS paper §IV.B)
 const INTERVAL_RTTS: u32 = 2;
 
-/// Shortest interval. (chosen: two RTT probes)
+/// Shortest interval. (SOBAS paper §IV.B: two probes, one each 10 ms)
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// RTT samples above the minimum that make a standing queue. (chosen: a burst takes up to 1 ms of
-/// the line, and two probes in a row may follow one)
-const STANDING_QUEUE_SAMPLES: usize = 6;
+/// Intervals of a flat rate in slow start, and later. (SOBAS paper §IV.B, footnote 3)
+const FLAT_INTERVALS: (usize, usize) = (2, 5);
 
-/// Retention of observations: RTTs, and at least this time. (chosen: enough for the start to see
-/// when the rate flattened)
-const SAMPLE_RETENTION: (u32, Duration) = (4, Duration::from_millis(200));
+/// Largest difference of nearly equal rates, as a share. (chosen: the paper has no figure, and
+/// bursts of 1 ms are 5 % of the shortest interval)
+pub(super) const RATE_SPREAD: f64 = 0.05;
 
-/// Input of the controller at a tick. Counters are cumulative.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Observation {
-    /// Time since the start of the transfer.
-    pub now: Duration,
-    /// Current number of data streams.
-    pub streams: u32,
-    /// Data received in order on all streams.
-    pub received: Bytes,
-    /// Latest RTT of a probe; `None` if none arrived since the last tick.
-    pub rtt: Option<Duration>,
-    /// Its part in the direction of the data, from an arbitrary origin.
-    pub forward_delay: Option<Duration>,
-    /// Min RTT of TCP, used until a probe has been answered.
-    pub tcp_min_rtt: Option<Duration>,
-    /// Probes lost in the direction of the data.
-    pub probes_lost: u64,
-    /// Segments retransmitted by the sender on all streams.
-    pub retransmits: u64,
-    /// Payload of a full segment; zero if unknown.
-    pub mss: Bytes,
-    /// Current bottleneck.
-    pub bottleneck: Bottleneck,
-}
+/// Share of a flat rate below which a fall is a drop. (chosen: the paper has no figure; three times
+/// the spread, and half of what CUBIC falls after a loss, RFC 9438 §4.6)
+const DROP_SHARE: f64 = 0.85;
 
 /// Measurements over two RTTs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Interval {
+pub(super) struct Interval {
     /// End of the interval.
-    pub at: Duration,
-    /// Data received.
-    pub data: Bytes,
+    pub(super) at: Duration,
+    /// Its length.
+    pub(super) time: Duration,
     /// Data received per second.
-    pub rate: Rate,
-    /// Queueing delay present all the time: the smallest of the interval and of the last six RTT
-    /// samples, above the min RTT.
-    pub standing_queue: Duration,
-    /// Mean queueing delay, above the min RTT.
-    pub mean_queue: Duration,
-    /// Retransmitted segments.
-    pub retransmits: u64,
-    /// Payload of a full segment.
-    pub mss: Bytes,
+    pub(super) rate: Rate,
+    /// Mean RTT of the probes.
+    pub(super) rtt: Duration,
     /// Probes lost.
-    pub probes_lost: u64,
+    probes_lost: u64,
     /// Last bottleneck other than the path in the interval, or the path.
-    pub bottleneck: Bottleneck,
+    bottleneck: Bottleneck,
 }
 
-impl Interval {
-    /// Returns the loss sample of the interval.
-    pub(super) fn losses(&self) -> LossSample {
-        LossSample::new(self.retransmits, self.data, self.mss)
-    }
+/// A rate that was constant for some intervals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct FlatRate {
+    /// Mean rate.
+    pub(super) rate: Rate,
+    /// True if probes were lost meanwhile: the path is congested.
+    pub(super) is_congested: bool,
 }
 
-/// Collects observations and divides them into intervals.
+/// Divides a transfer into intervals, and keeps the latest.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PathSampler {
-    samples: VecDeque<Observation>,
+pub(super) struct Intervals {
+    /// Oldest first.
+    latest: VecDeque<Interval>,
     /// Min RTT of the probes, and of TCP.
     min_rtt: Option<Duration>,
     tcp_min_rtt: Option<Duration>,
@@ -88,197 +62,185 @@ pub(super) struct PathSampler {
     rtt_sum: Duration,
     rtt_count: u32,
     bottleneck: Bottleneck,
+    /// True once the sender has retransmitted, which ends slow start.
+    has_lost: bool,
 }
 
-impl PathSampler {
-    /// Records an observation; returns the interval that it completes, if any.
-    pub(super) fn observe(&mut self, sample: &Observation) -> Option<Interval> {
-        if let Some(rtt) = sample.rtt {
-            self.add_rtt(rtt);
-        }
-        self.tcp_min_rtt = sample.tcp_min_rtt.or(self.tcp_min_rtt);
-        if sample.bottleneck != Bottleneck::Path {
-            self.bottleneck = sample.bottleneck;
-        }
-        self.retain(sample);
-        let start = *self.start.get_or_insert(*sample);
-        let elapsed = sample.now.saturating_sub(start.now);
-        if elapsed < self.interval_length() {
-            return None;
-        }
-        Some(self.close(&start, sample))
+impl Intervals {
+    /// Returns the min RTT; zero before the first sample.
+    pub(super) fn min_rtt(&self) -> Duration {
+        self.min_rtt.or(self.tcp_min_rtt).unwrap_or_default()
     }
 
-    /// Records a probe RTT between two observations.
-    pub(super) fn observe_rtt(&mut self, rtt: Duration) {
-        if let Some(&last) = self.samples.back() {
-            self.samples.push_back(Observation { rtt: Some(rtt), ..last });
-            self.add_rtt(rtt);
-        }
-    }
-
-    fn add_rtt(&mut self, rtt: Duration) {
+    /// Records the RTT of a probe.
+    pub(super) fn on_rtt_sample(&mut self, rtt: Duration) {
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         self.rtt_sum += rtt;
         self.rtt_count += 1;
     }
 
-    /// Returns the min RTT, that of an empty queue; zero before the first sample.
-    pub(super) fn min_rtt(&self) -> Duration {
-        self.min_rtt.or(self.tcp_min_rtt).unwrap_or_default()
-    }
-
-    /// Resets the min RTT, after a change of path.
-    pub(super) fn reset_min_rtt(&mut self) {
-        self.min_rtt = None;
-    }
-
-    /// Returns the rate over the last `time`, or over the retained part of it.
-    pub(super) fn rate_over(&self, time: Duration) -> Rate {
-        let Some(last) = self.samples.back() else { return Rate::default() };
-        let from = last.now.saturating_sub(time);
-        let first = self.samples.iter().rev().find(|sample| sample.now <= from);
-        self.rate_between(first.or(self.samples.front()), Some(last))
-    }
-
-    /// Returns the rate over the `time` that ended `ago` before the last observation.
-    pub(super) fn rate_before(&self, ago: Duration, time: Duration) -> Rate {
-        let Some(last) = self.samples.back() else { return Rate::default() };
-        let end = last.now.saturating_sub(ago);
-        let at = |time: Duration| self.samples.iter().rev().find(|sample| sample.now <= time);
-        self.rate_between(at(end.saturating_sub(time)).or(self.samples.front()), at(end))
-    }
-
-    /// Returns the smallest of the last `count` RTTs above the min RTT; zero with fewer samples.
-    pub(super) fn standing_queue(&self, count: usize) -> Duration {
-        let latest: Vec<_> =
-            self.samples.iter().rev().filter_map(|sample| sample.rtt).take(count).collect();
-        let least = latest.iter().min().filter(|_| latest.len() == count);
-        least.map_or(Duration::ZERO, |&least| least.saturating_sub(self.min_rtt()))
-    }
-
-    fn rate_between(&self, first: Option<&Observation>, last: Option<&Observation>) -> Rate {
-        match (first, last) {
-            (Some(a), Some(b)) => (b.received - a.received).per(b.now.saturating_sub(a.now)),
-            _ => Rate::default(),
+    /// Records an observation; returns the interval that it completes, if any.
+    ///
+    /// An interval without data is left out: the path is interrupted, or the sender silent.
+    pub(super) fn observe(&mut self, sample: &Observation) -> Option<Interval> {
+        if let Some(rtt) = sample.rtt {
+            self.on_rtt_sample(rtt);
         }
-    }
-
-    /// Returns the length of an interval.
-    pub(super) fn interval_length(&self) -> Duration {
-        (self.min_rtt() * INTERVAL_RTTS).max(MIN_INTERVAL)
-    }
-
-    fn retain(&mut self, sample: &Observation) {
-        let (round_trips, least) = SAMPLE_RETENTION;
-        let retention = (self.min_rtt() * round_trips).max(least);
-        self.samples.push_back(*sample);
-        while self
-            .samples
-            .front()
-            .is_some_and(|first| sample.now.saturating_sub(first.now) > retention)
-        {
-            self.samples.pop_front();
+        self.tcp_min_rtt = sample.tcp_min_rtt.or(self.tcp_min_rtt);
+        if sample.bottleneck != Bottleneck::Path {
+            self.bottleneck = sample.bottleneck;
         }
-    }
-
-    fn close(&mut self, start: &Observation, end: &Observation) -> Interval {
-        let beyond = |rtt: Duration| rtt.saturating_sub(self.min_rtt());
-        let mean =
-            if self.rtt_count > 0 { beyond(self.rtt_sum / self.rtt_count) } else { Duration::ZERO };
+        // Intervals begin with the first RTT.
+        if self.min_rtt().is_zero() {
+            self.start = None;
+        }
+        let start = *self.start.get_or_insert(*sample);
+        let time = sample.now.saturating_sub(start.now);
+        if time < (self.min_rtt() * INTERVAL_RTTS).max(MIN_INTERVAL) {
+            return None;
+        }
+        let mean_rtt = self.rtt_sum.checked_div(self.rtt_count);
         let interval = Interval {
-            at: end.now,
-            data: end.received - start.received,
-            rate: (end.received - start.received).per(end.now.saturating_sub(start.now)),
-            standing_queue: self
-                .standing_queue(STANDING_QUEUE_SAMPLES.max(self.rtt_count as usize)),
-            mean_queue: mean,
-            retransmits: end.retransmits.saturating_sub(start.retransmits),
-            mss: end.mss,
-            probes_lost: end.probes_lost.saturating_sub(start.probes_lost),
-            bottleneck: self.bottleneck,
+            at: sample.now,
+            time,
+            rate: (sample.received - start.received).per(time),
+            rtt: mean_rtt.unwrap_or(self.min_rtt()),
+            probes_lost: sample.probes_lost.saturating_sub(start.probes_lost),
+            bottleneck: std::mem::take(&mut self.bottleneck),
         };
-        self.start = Some(*end);
-        self.reset();
-        interval
+        self.has_lost |= sample.retransmits > start.retransmits;
+        self.start = Some(*sample);
+        (self.rtt_sum, self.rtt_count) = (Duration::ZERO, 0);
+        if interval.rate == Rate::default() {
+            return None;
+        }
+        self.latest.push_back(interval);
+        if self.latest.len() > FLAT_INTERVALS.1 {
+            self.latest.pop_front();
+        }
+        Some(interval)
     }
 
-    fn reset(&mut self) {
-        self.rtt_sum = Duration::ZERO;
-        self.rtt_count = 0;
-        self.bottleneck = Bottleneck::Path;
+    /// Forgets the intervals: the limits of the transfer have changed.
+    pub(super) fn clear(&mut self) {
+        self.latest.clear();
+    }
+
+    /// Returns the rate if it is flat ("flat-rate" in the paper).
+    pub(super) fn flat_rate(&self, is_start: bool) -> Option<FlatRate> {
+        let (in_slow_start, later) = FLAT_INTERVALS;
+        self.flat(0, if is_start && !self.has_lost { in_slow_start } else { later })
+    }
+
+    /// Returns the flat rate before a drop in the last interval ("const-rate-drop" in the paper).
+    pub(super) fn rate_before_drop(&self) -> Option<FlatRate> {
+        let flat = self.flat(1, FLAT_INTERVALS.0)?;
+        let last = self.latest.back()?;
+        let is_drop = (last.rate.bits_per_sec() as f64)
+            < DROP_SHARE * flat.rate.bits_per_sec() as f64
+            && last.bottleneck == Bottleneck::Path;
+        is_drop.then_some(flat)
+    }
+
+    /// Returns the rate of `count` intervals before the last `after`, if it is flat.
+    fn flat(&self, after: usize, count: usize) -> Option<FlatRate> {
+        let found = || self.latest.iter().rev().skip(after).take(count);
+        let rates = || found().map(|interval| interval.rate.bits_per_sec());
+        let (low, high) = (rates().min()?, rates().max()?);
+        let mean = rates().sum::<u64>() as f64 / count as f64;
+        let is_flat = found().count() == count
+            && (high - low) as f64 <= RATE_SPREAD * mean
+            && found().all(|interval| interval.bottleneck == Bottleneck::Path);
+        is_flat.then(|| FlatRate {
+            rate: Rate::from_bits_per_sec(mean),
+            is_congested: found().any(|interval| interval.probes_lost > 0),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Bytes;
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Records 1 MB per 10 ms with these RTTs in ms.
-    fn run(sampler: &mut PathSampler, rtts: &[u32]) -> Vec<Interval> {
-        let from =
-            sampler.samples.back().map_or(0, |sample| sample.now.as_millis() as u32 / 10 + 1);
-        let sample = rtts.iter().zip(from..).map(|(&rtt, n)| Observation {
-            now: 10 * MS * n,
-            received: Bytes(u64::from(n) * 1_000_000),
-            rtt: Some(MS * rtt),
-            ..Observation::default()
-        });
-        sample.filter_map(|sample| sampler.observe(&sample)).collect()
-    }
-
-    #[test]
-    fn interval_spans_two_rtts_with_rate_and_queue() {
-        let mut sampler = PathSampler::default();
-        let intervals = run(&mut sampler, &[20, 20, 21, 22, 23, 26, 24, 24, 24]);
-        assert_eq!(intervals.len(), 2);
-        assert_eq!(intervals[1].at, 80 * MS);
-        assert_eq!(intervals[1].rate.bits_per_sec(), 800_000_000);
-        assert_eq!(intervals[1].standing_queue, 2 * MS);
-        assert_eq!(intervals[1].mean_queue, MS * 9 / 2);
-        assert_eq!(sampler.standing_queue(3), 4 * MS);
-        assert_eq!(sampler.rate_over(20 * MS).bits_per_sec(), 800_000_000);
-    }
-
-    #[test]
-    fn min_rtt_uses_tcp_until_first_probe() {
-        let mut sampler = PathSampler::default();
-        assert_eq!(sampler.min_rtt(), Duration::ZERO);
-        let sample = Observation { tcp_min_rtt: Some(25 * MS), ..Observation::default() };
-        sampler.observe(&sample);
-        assert_eq!(sampler.min_rtt(), 25 * MS);
-        sampler.observe(&Observation { rtt: Some(26 * MS), ..sample });
-        assert_eq!(sampler.min_rtt(), 26 * MS, "probes are answered later than TCP's segments");
-    }
-
-    #[test]
-    fn rtt_between_samples_counts_like_sampled_rtt() {
-        let (mut often, mut seldom) = (PathSampler::default(), PathSampler::default());
-        let rtts = [20, 21, 22, 23, 26, 24, 24, 25, 23];
-        let all = run(&mut often, &rtts);
-        let mut intervals = Vec::new();
-        for (n, rtt) in (0..).zip(rtts) {
-            if n % 2 == 1 {
-                seldom.observe_rtt(MS * rtt);
-                continue;
-            }
-            intervals.extend(seldom.observe(&Observation {
-                now: 10 * MS * n,
-                received: Bytes(u64::from(n) * 1_000_000),
-                rtt: Some(MS * rtt),
-                ..Observation::default()
-            }));
+    /// Records intervals of 40 ms with these rates in Mbit/s.
+    fn run(rates: &[u32]) -> (Intervals, Observation) {
+        let mut intervals = Intervals::default();
+        let mut seen = Observation { rtt: Some(20 * MS), ..Observation::default() };
+        intervals.observe(&seen);
+        for rate in rates {
+            seen.now += 40 * MS;
+            seen.received += Bytes(u64::from(rate * 5_000));
+            intervals.observe(&seen);
         }
-        assert_eq!(intervals, all);
-        assert_eq!(seldom.standing_queue(4), often.standing_queue(4));
+        (intervals, seen)
+    }
+
+    fn flat_rates(rates: &[u32]) -> [Option<u64>; 3] {
+        let intervals = run(rates).0;
+        let found =
+            [intervals.flat_rate(true), intervals.flat_rate(false), intervals.rate_before_drop()];
+        found.map(|flat| flat.map(|flat| flat.rate.bits_per_sec() / 1_000_000))
     }
 
     #[test]
-    fn retained_samples_are_bounded() {
-        let mut sampler = PathSampler::default();
-        run(&mut sampler, &[20; 10_000]);
-        assert!(sampler.samples.len() <= 22, "{}", sampler.samples.len());
+    fn interval_spans_two_rtts() {
+        let mut intervals = Intervals::default();
+        let of = |ms: u32, rtt| Observation {
+            now: MS * ms,
+            received: Bytes(u64::from(ms) * 100_000),
+            rtt,
+            tcp_min_rtt: Some(25 * MS),
+            ..Observation::default()
+        };
+        assert_eq!(intervals.observe(&of(0, None)), None);
+        assert_eq!(intervals.min_rtt(), 25 * MS, "TCP's until the first probe");
+        intervals.on_rtt_sample(20 * MS);
+        intervals.on_rtt_sample(21 * MS);
+        assert_eq!(intervals.observe(&of(39, Some(22 * MS))), None);
+        let interval = intervals.observe(&of(40, Some(29 * MS))).unwrap();
+        assert_eq!((interval.at, interval.time, interval.rtt), (40 * MS, 40 * MS, 23 * MS));
+        assert_eq!((interval.rate.bits_per_sec(), intervals.min_rtt()), (800_000_000, 20 * MS));
+        let next = intervals.observe(&of(80, None)).unwrap();
+        assert_eq!(next.rtt, 20 * MS, "without a sample");
+    }
+
+    #[test]
+    fn rate_is_flat_for_two_or_five_intervals() {
+        assert_eq!(flat_rates(&[100, 200, 400]), [None; 3]);
+        assert_eq!(flat_rates(&[200, 400, 404]), [Some(402), None, None]);
+        assert_eq!(flat_rates(&[400, 404, 396, 400, 400]), [Some(400), Some(400), None]);
+        assert_eq!(flat_rates(&[400, 430, 400, 400, 400]), [Some(400), None, None]);
+        assert_eq!(flat_rates(&[100, 400, 404, 330]), [None, None, Some(402)]);
+        assert_eq!(flat_rates(&[100, 400, 404, 350]), [None; 3], "a smaller fall");
+    }
+
+    #[test]
+    fn flat_rate_after_a_loss_needs_five_intervals() {
+        let (mut intervals, mut seen) = run(&[400]);
+        for expected in [false, false, false, true] {
+            seen.now += 40 * MS;
+            seen.received += Bytes(2_000_000);
+            seen.retransmits = 1;
+            intervals.observe(&seen);
+            assert_eq!(intervals.flat_rate(true).is_some(), expected);
+        }
+    }
+
+    #[test]
+    fn lost_probe_congests_and_a_host_is_no_path() {
+        let (mut intervals, mut seen) = run(&[400]);
+        let mut next = |lost: u64, bottleneck| {
+            seen.now += 40 * MS;
+            seen.received += Bytes(2_000_000);
+            (seen.probes_lost, seen.bottleneck) = (seen.probes_lost + lost, bottleneck);
+            intervals.observe(&seen);
+            intervals.flat_rate(true).map(|flat| flat.is_congested)
+        };
+        let found = [1, 0, 0].map(|lost| next(lost, Bottleneck::Path));
+        assert_eq!(found, [Some(true), Some(true), Some(false)]);
+        assert_eq!(next(0, Bottleneck::Sender), None);
     }
 }

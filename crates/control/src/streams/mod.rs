@@ -3,7 +3,7 @@
 //!
 //! Contents: three models of throughput over the number of streams ([`model`]), the numbers to
 //! sample ([`ExpSelection`], [`Halving`]), the choice from samples ([`best_streams`]), the outcome
-//! of a BBR trial ([`TrialOutcome`]), and the policy between SOBAS and the number of streams
+//! of a BBR trial ([`TrialOutcome`]), and the policy between the window and the number of streams
 //! ([`PathConditions`]). No sockets, no clock. `docs/algorithms/streams.md` explains the
 //! differences from the paper.
 

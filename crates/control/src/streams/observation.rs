@@ -1,7 +1,7 @@
 //! Observations of the stream tuner, and samples of throughput.
 
 use crate::bottleneck::LimitSamples;
-use crate::sobas::{PathState, State};
+use crate::path_control::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub struct Observation {
     pub received: Bytes,
     /// Min RTT.
     pub min_rtt: Duration,
-    /// State of SOBAS.
+    /// State of the controller of the window.
     pub state: State,
-    /// Findings of SOBAS about the path.
+    /// Findings of that controller about the path.
     pub path: PathState,
     /// True if the sender's streams may use BBR.
     pub has_bbr: bool,

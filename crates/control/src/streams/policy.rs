@@ -1,8 +1,8 @@
-//! The policy between SOBAS and the number of streams: the limiting factor, and the direction of
-//! the search for a better number. Searching and remembering the result are the tuner's task.
+//! The policy between the window and the number of streams: the limiting factor, and the direction
+//! of the search for a better number. Searching and remembering the result are the tuner's task.
 
 use crate::bottleneck::Bottleneck;
-use crate::sobas::{PathState, State};
+use crate::path_control::{PathState, State};
 use std::fmt;
 use std::time::Duration;
 
@@ -35,9 +35,9 @@ pub struct PathConditions {
     pub max_streams: u32,
     /// Min RTT.
     pub min_rtt: Duration,
-    /// State of SOBAS.
+    /// State of the controller of the window.
     pub state: State,
-    /// Findings of SOBAS about the path; it stays lossy until a window limits it again.
+    /// Findings of that controller about the path; it stays lossy until a window limits it again.
     pub path: PathState,
     /// True if the rate is nearly the capacity of the line or the user's maximum.
     pub is_path_full: bool,
@@ -169,17 +169,13 @@ impl PathConditions {
             return LimitingFactor::ShortPath;
         }
         match self.state {
-            State::Limited | State::Growing | State::Reprobing => LimitingFactor::PathFull,
-            State::Avoidance | State::Disabled if self.path.is_lossy && self.has_bbr => {
+            State::Limited | State::Growing => LimitingFactor::PathFull,
+            State::Disabled if self.path.is_lossy && self.has_bbr => {
                 LimitingFactor::LossWithoutQueue
             }
-            State::Avoidance | State::Disabled if self.path.is_ack_limited => {
-                LimitingFactor::Acknowledgements
-            }
-            State::Avoidance | State::Disabled if self.path.has_foreign_queue => {
-                LimitingFactor::SharedQueue
-            }
-            State::Avoidance | State::Disabled => LimitingFactor::Congestion,
+            State::Disabled if self.path.is_ack_limited => LimitingFactor::Acknowledgements,
+            State::Disabled if self.path.has_foreign_queue => LimitingFactor::SharedQueue,
+            State::Disabled => LimitingFactor::Congestion,
             State::Probing | State::StartBounded | State::StartOpen => LimitingFactor::Unknown,
         }
     }
@@ -278,12 +274,11 @@ mod tests {
     #[test]
     fn full_path_keeps_and_congested_path_adds_streams() {
         let of = |state| PathConditions { state, ..SIXTEEN_STREAMS }.search_direction();
-        for state in [State::Limited, State::Growing, State::Reprobing] {
+        for state in [State::Limited, State::Growing] {
             assert_eq!(of(state), (SearchDirection::Keep, LimitingFactor::PathFull));
         }
-        for state in [State::Avoidance, State::Disabled] {
-            assert_eq!(of(state), (SearchDirection::More(64), LimitingFactor::Congestion));
-        }
+        let congested = (SearchDirection::More(64), LimitingFactor::Congestion);
+        assert_eq!(of(State::Disabled), congested);
         let shared = PathState { has_foreign_queue: true, ..USUAL_PATH };
         let shared = PathConditions { state: State::Disabled, path: shared, ..SIXTEEN_STREAMS };
         let kept = (SearchDirection::Keep, LimitingFactor::SharedQueue);

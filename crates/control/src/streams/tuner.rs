@@ -1,4 +1,4 @@
-//! Adjusts the number of streams of a transfer while it runs: first the window ([`crate::sobas`]),
+//! Adjusts the number of streams of a transfer while it runs: first the window ([`crate::delay`]),
 //! then the number. Every sample is an interval of the real transfer. Opening and closing streams
 //! is the caller's task.
 
@@ -14,7 +14,7 @@ use super::trial::{Trial, TrialOutcome};
 use crate::bottleneck::bottleneck;
 use crate::loss::LossSample;
 use crate::pacing;
-use crate::sobas::{PathState, State};
+use crate::path_control::{PathState, State};
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
@@ -523,9 +523,9 @@ impl SearchOutcome {
     }
 }
 
-/// Returns true if SOBAS sets no window because of the path.
+/// Returns true if the controller sets no window because of the path.
 fn is_unconstrained(latest: &Observation) -> bool {
-    matches!(latest.state, State::Avoidance | State::Disabled) && !latest.path.is_short
+    latest.state == State::Disabled && !latest.path.is_short
 }
 
 /// Returns true if all windows are nearly full and the capacity is unknown.

@@ -248,7 +248,7 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Controller {
-    /// Window and pacing of a session's streams, by SOBAS.
+    /// Window and pacing of a session's streams, by SOBAS as in its paper.
     #[default]
     Sobas,
     /// The same, by delay-based control.

@@ -8,7 +8,7 @@ use super::options::default_state_dir;
 use super::transfer_options::TransferOptions;
 use crate::base::fs_names::create_private_dir;
 use crate::base::location::Location;
-use bankfull_control::sobas::CachedPath;
+use bankfull_control::path_control::CachedPath;
 use bankfull_control::{LossSample, Rate};
 use bankfull_proto::wire::control::Direction;
 use std::fs;

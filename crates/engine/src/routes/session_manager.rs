@@ -34,7 +34,7 @@ use crate::transport::start_stagger::StartStagger;
 use crate::transport::udp_receive_buffer::BufferAdvice;
 use crate::tuning::incast::is_receiving;
 use crate::tuning::{Autotune, ProbeChannel};
-use bankfull_control::sobas::CachedPath;
+use bankfull_control::path_control::CachedPath;
 use bankfull_control::{ControllerKind, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};

@@ -20,7 +20,7 @@ use crate::transport::data_stream::DataStream;
 use crate::transport::entry_quota::EntryQuota;
 use crate::transport::socket::Socket;
 use crate::transport::udp_receive_buffer::BufferAdvice;
-use bankfull_control::sobas::CachedPath;
+use bankfull_control::path_control::CachedPath;
 use bankfull_control::{Bytes, ControllerKind, Rate, pacing};
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::session::{Guard, Role};

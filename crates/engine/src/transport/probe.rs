@@ -5,7 +5,7 @@
 //! never with more bytes than it received. The interpretation of probes is elsewhere (`tuning/`).
 
 use crate::base::sync::lock;
-use bankfull_control::sobas::capacity::TRAIN_PACKETS;
+use bankfull_control::path_control::capacity::TRAIN_PACKETS;
 use bankfull_proto::wire::probe::{
     self, Kind, MAX_TRAIN_PACKET_BYTES, PROBE_BYTES, ProbePacket, udp_ip_header_bytes,
 };

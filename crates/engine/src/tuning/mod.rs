@@ -1,8 +1,8 @@
 //! Autotuning of a session's streams: the receiver sets windows and requests a rate, the sender
 //! paces and reports the state of its connections.
 //!
-//! `bankfull_control::sobas` decides; this module samples sockets, exchanges reports and probes,
-//! and applies the decisions.
+//! `bankfull_control::Controller` decides; this module samples sockets, exchanges reports and
+//! probes, and applies the decisions.
 
 mod bbr_switch;
 mod buffer_advice;

@@ -3,7 +3,7 @@
 
 use super::MAX_TRAIN_REQUESTS;
 use crate::transport::probe::ProbeArrival;
-use bankfull_control::sobas::capacity::{
+use bankfull_control::path_control::capacity::{
     self, Arrival, Dispersion, LONGEST_TRAIN_PACKETS, TRAIN_COUNT, TRAIN_PACKETS,
 };
 use bankfull_control::{Bytes, Rate, pacing};

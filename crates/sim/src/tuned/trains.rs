@@ -4,7 +4,9 @@ use super::TunerConfig;
 use super::prober::{DatagramSender, PacketKind, TunerPacket};
 use crate::presets::PathConfig;
 use crate::world::World;
-use bankfull_control::sobas::capacity::{self, Arrival, Dispersion, TRAIN_COUNT, TRAIN_PACKETS};
+use bankfull_control::path_control::capacity::{
+    self, Arrival, Dispersion, TRAIN_COUNT, TRAIN_PACKETS,
+};
 use bankfull_control::{Bytes, Rate, pacing};
 use std::time::Duration;
 

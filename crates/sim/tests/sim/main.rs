@@ -2,6 +2,8 @@
 
 mod algorithms;
 mod alone;
+mod automatic;
+mod conditions;
 mod ictcp;
 mod incast;
 mod kernel_queues;
@@ -9,10 +11,10 @@ mod linux;
 mod matrix;
 mod nothing_hangs;
 mod overflow;
+mod random_paths;
 mod rrda;
 mod snapshot;
 mod sobas;
-mod sobas_matrix;
 mod together;
 mod tuned;
 

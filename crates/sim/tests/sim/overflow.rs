@@ -72,8 +72,8 @@ fn congestion_avoidance_overflow_time_matches_formula() {
     }
 }
 
-/// Time to detect a full line: B/C with a buffer of B before a line of rate C. Afterwards the data
-/// of one RTT is in flight.
+/// Without trains, SOBAS needs four RTTs to detect a full line: B/C has to be more than that, with
+/// a buffer of B before a line of rate C.
 #[test]
 fn start_without_trains_ends_before_overflow() {
     let overflowed = |share: f64| {
@@ -91,7 +91,7 @@ fn start_without_trains_ends_before_overflow() {
             .unwrap()
             .div_duration_f64(MS * 50)
     };
-    assert!(round_trips(2.0) > 1.99 && overflowed(2.0) == 0);
+    assert!(round_trips(5.0) > 4.0 && overflowed(5.0) == 0);
     // A shorter time is not sufficient: packet trains must report the capacity before.
     assert!(round_trips(0.1) < 0.11 && overflowed(0.1) > 0);
 }

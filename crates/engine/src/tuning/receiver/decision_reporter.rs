@@ -6,7 +6,7 @@ use crate::session::interface_sharing::LastDecision;
 use crate::transport::control::Outbox;
 use crate::tuning::telemetry::{PendingDecision, Snapshot, Telemetry};
 use crate::tuning::{MAX_TCP_WINDOW, WINDOW_REPORT_INTERVAL, is_factor_apart};
-use bankfull_control::sobas::{Decision, Reason, State};
+use bankfull_control::path_control::{Decision, Reason, State};
 use bankfull_control::{Bytes, ControllerKind, Rate, streams};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -23,7 +23,7 @@ use super::{
 use crate::base::sync::Latch;
 use crate::session::Session;
 use crate::transport::control::Outbox;
-use bankfull_control::sobas::{Config, Decision, Observation};
+use bankfull_control::path_control::{Config, Decision, Observation};
 use bankfull_control::streams::{self, HostLoad};
 use bankfull_control::{Bytes, Controller, Rate, StageTimes, pacing};
 use bankfull_proto::wire::control::{RateRequest, stage_times};

@@ -14,7 +14,7 @@ use super::{ProbeChannel, SAMPLE_INTERVAL, SampleClock, available_cpus};
 use crate::base::sync::{Latch, lock};
 use crate::session::Session;
 use crate::transport::control::Outbox;
-use bankfull_control::sobas::SPARSE_SAMPLING_RTT;
+use bankfull_control::path_control::SPARSE_SAMPLING_RTT;
 use bankfull_control::{LimitSamples, Rate};
 use bankfull_proto::wire::control::{Message, SenderReport, stage_nanos};
 use bankfull_sys::name_thread;

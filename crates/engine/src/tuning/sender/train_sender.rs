@@ -4,7 +4,7 @@ use crate::base::sync::lock;
 use crate::session::Session;
 use crate::tuning::telemetry::Telemetry;
 use crate::tuning::{MAX_TRAIN_REQUESTS, ProbeChannel, ProbeRegistrar};
-use bankfull_control::sobas::capacity::{TRAIN_COUNT, TRAIN_PACKETS};
+use bankfull_control::path_control::capacity::{TRAIN_COUNT, TRAIN_PACKETS};
 use bankfull_proto::wire::probe::MAX_TRAIN_PACKET_BYTES;
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
-//! SOBAS over random paths, compared with untuned transfers: gain and cost in each class, and the
-//! paths with the worst results, as snapshots for review.
+//! `--tune auto` over random paths, compared with untuned transfers: gain and cost in each class,
+//! and the paths with the worst results, as snapshots for review.
 //!
-//! The thousands of paths of `sobas-matrix.txt` take minutes, and run on request:
+//! The thousands of paths of `random-paths.txt` take minutes, and run on request:
 //! `BANKFULL_SIM_MATRIX=1 BANKFULL_SIM_BLESS=1 cargo test -p bankfull-sim paths_at_random`. Their
-//! first ones are `sobas-sample.txt`, which is always compared: if it changes, both must be
+//! first ones are `random-paths-sample.txt`, which is always compared: if it changes, both must be
 //! updated.
 
+use crate::conditions::{Case, TransferResult};
 use crate::snapshot::{assert_snapshot, env_is_set};
-use crate::sobas::{Case, TransferResult};
 use crate::{MS, mbit};
 use bankfull_sim::CrossTraffic;
 use std::fmt::Write;
@@ -75,7 +75,7 @@ fn run_path(kind: usize, number: usize) -> Row {
     let buffer = between(0.02, 2.0);
     let cross_fraction = between(0.2, 0.6);
     let streams = [1, 4, 16][(between(1.0, 8.0).log2() as usize).min(2)];
-    let mut case = Case::new(rate, rtt, buffer);
+    let mut case = Case::automatic(rate, rtt, buffer);
     case.path.forward.buffer.0 = case.path.forward.buffer.0.max(15_000);
     case.config.streams = streams;
     case.seed = number as u64 + 1;
@@ -103,7 +103,7 @@ fn quantile(mut of: Vec<f64>, share: f64) -> f64 {
 }
 
 fn class_table(rows: &[Row]) -> String {
-    let mut table = "traffic    Mbit/s  buffer  paths | SOBAS: 5 %  50 %   bare  50 % | ratio: \
+    let mut table = "traffic    Mbit/s  buffer  paths | tuned: 5 %  50 %   bare  50 % | ratio: \
                      min   5 %  50 % | late, ppm: 50 %  95 % | queue, ms: 50 %  95 %\n"
         .to_owned();
     let rate_names = ["< 100", "< 1 G", "< 10 G", "≥ 10 G"];
@@ -162,8 +162,8 @@ fn path_lines(rows: &[Row]) -> String {
 #[test]
 fn paths_at_random_match_snapshot() {
     let (count, file) = match env_is_set("MATRIX") {
-        true => (PATHS_PER_KIND, "sobas-matrix.txt"),
-        false => (SAMPLED_PATHS_PER_KIND, "sobas-sample.txt"),
+        true => (PATHS_PER_KIND, "random-paths.txt"),
+        false => (SAMPLED_PATHS_PER_KIND, "random-paths-sample.txt"),
     };
     let all: Vec<(usize, usize)> =
         (0..KINDS.len()).flat_map(|kind| (0..count).map(move |number| (kind, number))).collect();
@@ -179,8 +179,8 @@ fn paths_at_random_match_snapshot() {
     // Sorted, because the threads complete in any order.
     rows.sort_by(|a, b| (a.kind, a.rate).partial_cmp(&(b.kind, b.rate)).unwrap());
     let committed = match count {
-        PATHS_PER_KIND => include_str!("../snapshots/sobas-matrix.txt"),
-        _ => include_str!("../snapshots/sobas-sample.txt"),
+        PATHS_PER_KIND => include_str!("../snapshots/random-paths.txt"),
+        _ => include_str!("../snapshots/random-paths-sample.txt"),
     };
     let alone: Vec<f64> = rows.iter().filter(|row| row.kind == 0).map(Row::ratio).collect();
     let table = match count {

@@ -1,11 +1,10 @@
-//! States of SOBAS and the reasons of its decisions, with their text for people.
+//! States of a controller and the reasons of its decisions, with their text for people.
 
-use crate::bottleneck::Bottleneck;
 use crate::units::Rate;
 use std::fmt;
 use std::time::Duration;
 
-/// The state of the controller. `docs/algorithms/sobas.md` has the diagram.
+/// The state of a controller. `docs/algorithms/delay.md` and `sobas.md` have the diagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// Waiting for the capacity estimate.
@@ -16,15 +15,9 @@ pub enum State {
     StartOpen,
     /// The target limits the transfer; it grows step by step.
     Growing,
-    /// No window limit until the rate is flat: after a loss without a self-induced queue, or after
-    /// [`Disabled`](Self::Disabled).
-    Avoidance,
     /// The path is full without a queue; window and pacing rate keep it so.
     Limited,
-    /// The target is a little higher for a while, to probe for bandwidth.
-    Reprobing,
-    /// Cross traffic congests the path, or it is too short: no window limit, and pacing slightly
-    /// above the capacity.
+    /// Cross traffic congests the path, or it is too short: no window limit.
     Disabled,
 }
 
@@ -37,9 +30,7 @@ impl State {
             Self::StartBounded => "start-bounded",
             Self::StartOpen => "start-open",
             Self::Growing => "growing",
-            Self::Avoidance => "avoidance",
             Self::Limited => "limited",
-            Self::Reprobing => "reprobing",
             Self::Disabled => "disabled",
         }
     }
@@ -56,15 +47,13 @@ pub enum Reason {
     CachedRate(Rate),
     /// The rate is flat at the target, which limits it.
     TargetReached(Rate),
-    /// The rate is the user's maximum.
-    RateMax(Rate),
     /// The user's maximum has changed to this rate; `None`: there is none any more.
     RateMaxChanged(Option<Rate>),
     /// The RTT grew while the rate no longer did: the path is full at this rate.
     QueueGrew(Rate, Duration),
-    /// The rate is flat and a queue stands: the path is full at this rate.
+    /// The rate is flat: the path is full at this rate.
     FlatRate(Rate),
-    /// Losses while a queue stood: it overflowed above this rate.
+    /// Losses while a queue stood, or a drop of a constant rate, above this rate.
     Overflowed(Rate),
     /// Losses without a queue.
     LostWithoutQueue,
@@ -104,10 +93,6 @@ pub enum Reason {
     CongestedQueue(Duration),
     /// Neither losses nor a queue for some time.
     Quiet,
-    /// This rate is well below that of the initial windows of all streams.
-    TooManyStreams(Rate),
-    /// A host is the bottleneck.
-    LimitedBy(Bottleneck),
 }
 
 fn ms(time: Duration) -> f64 {
@@ -122,13 +107,12 @@ impl fmt::Display for Reason {
             Self::CachedRate(rate) => write!(f, "an earlier copy was limited to {rate}"),
             Self::CapacityUnknown => f.write_str("no packet train measured the capacity"),
             Self::TargetReached(rate) => write!(f, "the rate has reached its limit of {rate}"),
-            Self::RateMax(rate) => write!(f, "the rate has reached the maximum of {rate}"),
             Self::RateMaxChanged(Some(rate)) => write!(f, "the maximum is now {rate}"),
             Self::RateMaxChanged(None) => f.write_str("there is no maximum rate any more"),
             Self::QueueGrew(rate, queue) => {
                 write!(f, "a queue of {:.1} ms grew at {rate}", ms(*queue))
             }
-            Self::FlatRate(rate) => write!(f, "the rate is flat at {rate} and a queue stands"),
+            Self::FlatRate(rate) => write!(f, "the rate is flat at {rate}"),
             Self::Overflowed(rate) => write!(f, "a queue overflowed above {rate}"),
             Self::StartOverflowed => f.write_str("slow start lost segments"),
             Self::LostWithoutQueue => f.write_str("segments were lost without a queue"),
@@ -159,12 +143,6 @@ impl fmt::Display for Reason {
             }
             Self::Unsteady => f.write_str("the rate is unsteady"),
             Self::Quiet => f.write_str("no losses and no queue for some time"),
-            Self::TooManyStreams(rate) => {
-                write!(f, "{rate} is too low a limit for this many streams")
-            }
-            Self::LimitedBy(Bottleneck::Sender) => f.write_str("the sender has nothing to send"),
-            Self::LimitedBy(Bottleneck::Receiver) => f.write_str("the receiver does not keep up"),
-            Self::LimitedBy(Bottleneck::Path) => f.write_str("the path is the bottleneck"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Configuration and decisions of SOBAS.
+//! Configuration and decisions of a controller.
 
 use super::reason::{Reason, State};
 use crate::units::{Bytes, Rate};

@@ -1,0 +1,34 @@
+//! Input of a controller: what a transfer shows of its path.
+
+use crate::bottleneck::Bottleneck;
+use crate::units::Bytes;
+use std::time::Duration;
+
+/// Min RTT from which every second tick suffices to sample the streams. (chosen: an interval still
+/// has four samples, and sampling 16 streams takes 0.1 ms)
+pub const SPARSE_SAMPLING_RTT: Duration = Duration::from_millis(40);
+
+/// Input of the controller at a tick. Counters are cumulative.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Observation {
+    /// Time since the start of the transfer.
+    pub now: Duration,
+    /// Current number of data streams.
+    pub streams: u32,
+    /// Data received in order on all streams.
+    pub received: Bytes,
+    /// Latest RTT of a probe; `None` if none arrived since the last tick.
+    pub rtt: Option<Duration>,
+    /// Its part in the direction of the data, from an arbitrary origin.
+    pub forward_delay: Option<Duration>,
+    /// Min RTT of TCP, used until a probe has been answered.
+    pub tcp_min_rtt: Option<Duration>,
+    /// Probes lost in the direction of the data.
+    pub probes_lost: u64,
+    /// Segments retransmitted by the sender on all streams.
+    pub retransmits: u64,
+    /// Payload of a full segment; zero if unknown.
+    pub mss: Bytes,
+    /// Current bottleneck.
+    pub bottleneck: Bottleneck,
+}

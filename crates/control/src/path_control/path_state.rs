@@ -1,0 +1,19 @@
+//! Findings of a controller about the path, for the choice of the number of streams.
+
+/// Findings about the path, from the last decision and the latest intervals.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PathState {
+    /// True if losses continue without a queue: cross traffic in a shallow buffer, or random loss.
+    pub is_lossy: bool,
+    /// True if nothing is limited: the RTT is too short, as on a local network.
+    pub is_short: bool,
+    /// True if nothing is limited: the initial windows of all streams exceed what the path carries.
+    /// There are too many streams, or cross traffic leaves too little.
+    pub is_oversubscribed: bool,
+    /// True if other flows or a varying rate keep a queue despite lower rates.
+    pub has_foreign_queue: bool,
+    /// True if a queue of acknowledgements limits the rate.
+    pub is_ack_limited: bool,
+    /// True if the path is full at the current target. Remains true after the target is raised.
+    pub is_full: bool,
+}
