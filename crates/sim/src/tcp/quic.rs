@@ -13,12 +13,6 @@ const PERSISTENT_CONGESTION_TIMEOUTS: u32 = 3;
 /// Pacing rate in windows per RTT (connection/pacing.rs, quinn-proto 0.11.19; RFC 9002 §7.7).
 const PACING_RATIO: f64 = 1.25;
 
-/// Sending time of a burst at one window per RTT (BURST_INTERVAL_NANOS, connection/pacing.rs).
-const BURST_TIME: Duration = Duration::from_millis(2);
-
-/// Segments of the smallest burst (MIN_BURST_SIZE, connection/pacing.rs).
-const MIN_BURST_SEGMENTS: u64 = 10;
-
 /// Congestion controller of a QUIC sender.
 #[derive(Debug, Clone)]
 pub(super) struct Quic {
@@ -35,8 +29,8 @@ impl Quic {
         self.model.window().0 / MSS
     }
 
-    pub(super) fn on_sent(&mut self, now: Duration) {
-        self.model.on_sent(now);
+    pub(super) fn on_sent(&mut self, now: Duration, bytes: u64) {
+        self.model.on_sent(now, Bytes(bytes));
     }
 
     /// Records segments that were sent at `sent` and have arrived.
@@ -66,12 +60,12 @@ impl Quic {
     /// Returns the pacing rate in bytes per second.
     pub(super) fn pacing_rate(&self, smoothed_rtt: Duration) -> f64 {
         let window = self.model.window().0 as f64;
-        window * PACING_RATIO / smoothed_rtt.as_secs_f64().max(1e-9)
+        let rate = window * PACING_RATIO / smoothed_rtt.as_secs_f64().max(1e-9);
+        self.model.pacing_rate().map_or(rate, |own| rate.min(own.bits_per_sec() as f64 / 8.0))
     }
 
     /// Returns the segments of a burst.
-    pub(super) fn burst_segments(&self, pacing_rate: f64) -> u64 {
-        let bytes = pacing_rate / PACING_RATIO * BURST_TIME.as_secs_f64();
-        ((bytes as u64) / MSS).max(MIN_BURST_SEGMENTS)
+    pub(super) fn burst_segments(&self) -> u64 {
+        (self.model.send_quantum().0 / MSS).max(1)
     }
 }

@@ -397,7 +397,7 @@ impl Sender {
             self.congestion.on_restart(now);
         }
         let stamp = self.delivery.stamp(now, is_first_in_flight);
-        self.congestion.update_quic(|quic| quic.on_sent(now));
+        self.congestion.update_quic(|quic| quic.on_sent(now, range.1 - range.0));
         self.delay_next_send(now, range.1 - range.0);
         let segments = self.flight.push(now, range, is_retransmission, stamp);
         let count = segments.count();
@@ -442,8 +442,8 @@ impl Sender {
 
     /// Returns the size of a super-packet in segments.
     fn super_packet_segments(&self) -> u64 {
-        if let (Some(quic), Some(rate)) = (self.congestion.quic(), self.pacing_rate()) {
-            return quic.burst_segments(rate);
+        if let Some(quic) = self.congestion.quic() {
+            return quic.burst_segments();
         }
         let bbr = self.congestion.bbr();
         let min = bbr.map_or(pacer::MIN_SUPER_PACKET_SEGMENTS, Bbr::min_super_packet);
