@@ -13,7 +13,6 @@ const MAX_FUNCTION_LINES: usize = 70;
 const WIDE_STRUCTS: [(&str, &str, &str); 12] = [
     ("crates/cli/src/flags/cp.rs", "CpFlags", "flags of a command"),
     ("crates/cli/src/flags/gather.rs", "GatherFlags", "flags of a command"),
-    ("crates/control/src/congestion/mod.rs", "ModelBased", "redesign due: other networks"),
     ("crates/control/src/ictcp/connection.rs", "Connection", "redesign due: other networks"),
     ("crates/control/src/sobas/mod.rs", "Sobas", "redesign due: other networks"),
     ("crates/engine/src/base/event.rs", "Sample", "record of figures"),

@@ -25,7 +25,7 @@ const MIN_PIPE_CWND_DATAGRAMS: u64 = 4;
 /// paced)
 const INITIAL_CWND_DATAGRAMS: u64 = 32;
 
-/// Growth of the delivery rate that a probe tries, and below which the path may be full. (BBR's
+/// Growth of the delivery rate: tried by a probe, expected in `Startup`. (BBR's
 /// pacing gain of `Up`, and BBRCheckFullBWReached: 1.25)
 const BW_GROWTH: f64 = 1.25;
 
@@ -62,7 +62,7 @@ const PROBE_RTT_CWND_GAIN: f64 = 0.5;
 /// Fraction of the bandwidth at which data is paced. (BBR's PacingMarginPercent: 1)
 const PACING_MARGIN: f64 = 0.99;
 
-/// Loss of a probe, beyond twice that of cruising, after which the next one is later. (BBR's
+/// Loss of a probe, beyond twice that of cruising, that delays the next. (BBR's
 /// LossThresh: 2 %)
 const LOSS_THRESH: f64 = 0.02;
 
@@ -87,7 +87,7 @@ enum State {
     Cruise(u64),
     /// Sends more than the bandwidth for a round.
     Up,
-    /// Sends less than the bandwidth until the queue of `Up` is drained, at most for a round.
+    /// Sends less than the bandwidth for a round, or until drained.
     Down { is_drained: bool },
     /// A smaller window for one round, to measure the minimum RTT.
     ProbeRtt,
