@@ -64,7 +64,8 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 const MIN_SOCKET_BUFFER: Bytes = Bytes::kib(256);
 
 /// Datagrams without an ACK at most, asked of the peer. (chosen: Chromium's
-/// kMaxRetransmittablePacketsBeforeAck, 10; ACKs of every second one of 300 Mbit/s take 8 Mbit/s of the way back)
+/// kMaxRetransmittablePacketsBeforeAck, 10; ACKs of every second one of 300 Mbit/s take 8 Mbit/s of
+/// the way back)
 const ACK_DATAGRAMS: u32 = 10;
 
 /// Idle time before a PING. (chosen: a dead peer is detected soon, since its host answers that the
