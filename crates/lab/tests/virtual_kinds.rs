@@ -29,7 +29,7 @@ const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/k
 const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/kinds.txt");
 
 const HEAD: &str = "path                    tuned  best             regret  queue ms   sent again \
-                    sharing  streams  decisions\n";
+                    sharing  streams    quic: regret, queue, again, sharing  decisions\n";
 
 /// Settings of a path with a shorter time and at most the fastest rate.
 fn shortened(condition: &Condition) -> Settings {
@@ -45,12 +45,14 @@ fn shortened(condition: &Condition) -> Settings {
     settings
 }
 
-/// Contenders in virtual time: the tuner, and the fixed choices of the scenario.
+/// Contenders in virtual time: the tuner, the controller of QUIC senders, and the fixed choices of
+/// the scenario.
 fn contenders(settings: &Settings) -> Vec<Contender> {
     let tuned = toml::from_str("tool = 'tuned-model'\nname = 'tuned'").unwrap();
     let fixed = settings.contenders.iter().filter(|one| one.fixed);
     let fixed = fixed.map(|one| Contender { tool: "model".to_owned(), ..one.clone() });
-    std::iter::once(tuned).chain(fixed).collect()
+    let quic = toml::from_str("tool = 'model'\nname = 'quic'\ncongestion = 'quic'").unwrap();
+    [tuned, quic].into_iter().chain(fixed).collect()
 }
 
 /// Row of a path.
@@ -65,7 +67,7 @@ fn row(condition: &Condition) -> String {
         record(&path, &settings, contender, &run).unwrap()
     };
     let mut choices: Vec<Record> = contenders(&settings).iter().map(run).collect();
-    let tuned = choices.remove(0);
+    let (tuned, quic) = (choices.remove(0), choices.remove(0));
     let best = best_choice(&choices, &path).unwrap();
     let best = choices.iter().find(|one| one.contender == best).unwrap();
     let sharing =
@@ -73,7 +75,8 @@ fn row(condition: &Condition) -> String {
     let decisions: Vec<String> =
         tuned.decisions.iter().map(|(state, count)| format!("{state} {count}")).collect();
     let line = format!(
-        "{path:22} {:>6.3}  {:.3} {:9} {:>7.3} {:>5.1} {:>5.1} {:>6} {:>6}  {:>4} {:>4} {:>3}  {}",
+        "{path:22} {:>6.3}  {:.3} {:9} {:>7.3} {:>5.1} {:>5.1} {:>6} {:>6}  {:>4} {:>4} {:>3}  \
+         {:>6.3} {:>5.1} {:>6}  {:>4}  {}",
         tuned.share,
         best.share,
         best.contender,
@@ -85,6 +88,10 @@ fn row(condition: &Condition) -> String {
         sharing(&tuned),
         sharing(best),
         streams.unwrap_or_default(),
+        1.0 - quic.share / best.share,
+        quic.queue_ms,
+        quic.retransmits.unwrap_or_default(),
+        sharing(&quic),
         decisions.join(", ")
     );
     line + "\n"

@@ -9,8 +9,10 @@ pub(crate) struct RateSampler {
     sends: VecDeque<SendState>,
     /// Time of the last delivery. (C.delivered_time)
     delivered_at: Duration,
-    /// The sender lacked data at the end of the last batch of acknowledgements.
-    app_limited: bool,
+    /// Time of sending of the data delivered last. (C.first_send_time)
+    first_sent_at: Duration,
+    /// Sends are app-limited until more than this is delivered. (C.app_limited)
+    app_limited_until: Option<u64>,
 }
 
 /// Delivery state when data was sent.
@@ -20,30 +22,43 @@ struct SendState {
     /// Bytes delivered by then, and the time of the last delivery.
     delivered: u64,
     delivered_at: Duration,
+    /// Time of sending of what was delivered last by then.
+    first_sent_at: Duration,
     app_limited: bool,
 }
 
 impl RateSampler {
     pub(crate) fn new(now: Duration) -> Self {
-        Self { sends: VecDeque::new(), delivered_at: now, app_limited: false }
+        Self {
+            sends: VecDeque::new(),
+            delivered_at: now,
+            first_sent_at: now,
+            app_limited_until: None,
+        }
     }
 
     /// Records the state of a send; several sends at one time share it.
     pub(crate) fn on_sent(&mut self, now: Duration, delivered: u64) {
         if self.sends.is_empty() {
             // The interval of a sample excludes the pause before it.
-            self.delivered_at = now;
+            (self.delivered_at, self.first_sent_at) = (now, now);
         }
         if self.sends.back().is_none_or(|send| send.sent_at < now) {
-            let (delivered_at, app_limited) = (self.delivered_at, self.app_limited);
-            self.sends.push_back(SendState { sent_at: now, delivered, delivered_at, app_limited });
+            let app_limited = self.app_limited_until.is_some_and(|until| delivered <= until);
+            let delivered_at = self.delivered_at;
+            let first_sent_at = self.first_sent_at;
+            let send =
+                SendState { sent_at: now, delivered, delivered_at, first_sent_at, app_limited };
+            self.sends.push_back(send);
         }
     }
 
-    /// Records the end of a batch of acknowledgements.
-    pub(crate) fn on_end_acks(&mut self, is_pipe_empty: bool, app_limited: bool) {
-        self.app_limited = app_limited;
-        if is_pipe_empty {
+    /// Records the end of a batch of acknowledgements, with the bytes delivered and in flight.
+    pub(crate) fn on_end_acks(&mut self, delivered: u64, in_flight: u64, app_limited: bool) {
+        if app_limited {
+            self.app_limited_until = Some(delivered + in_flight);
+        }
+        if in_flight == 0 {
             self.sends.clear();
         }
     }
@@ -62,8 +77,11 @@ impl RateSampler {
         }
         self.delivered_at = now;
         let send = self.sends.front().filter(|send| send.sent_at == sent_at)?;
+        self.first_sent_at = sent_at;
         // Aggregated ACKs would make the interval too short.
-        let interval = now.saturating_sub(send.delivered_at).max(min_rtt).as_secs_f64();
+        let interval = now.saturating_sub(send.delivered_at);
+        let sending = sent_at.saturating_sub(send.first_sent_at);
+        let interval = interval.max(sending).max(min_rtt).as_secs_f64();
         let bytes = (delivered - send.delivered) as f64;
         (interval > 0.0).then_some((bytes / interval, send.app_limited))
     }
@@ -92,13 +110,6 @@ impl MaxFilter {
     pub(crate) fn expire_before(&mut self, round: u64) {
         while self.samples.len() > 1 && self.samples.front().is_some_and(|&(at, _)| at < round) {
             self.samples.pop_front();
-        }
-    }
-
-    /// Multiplies all samples by a factor.
-    pub(crate) fn scale(&mut self, factor: f64) {
-        for (_, rate) in &mut self.samples {
-            *rate *= factor;
         }
     }
 

@@ -1,3 +1,4 @@
+use super::cubic::Cubic;
 use super::*;
 use std::collections::BTreeMap;
 
@@ -80,8 +81,12 @@ impl Path {
 
     /// Returns CUBIC flows that start at zero, then model-based ones that start at `begin`.
     fn flows(&self, model_based: usize, cubic: usize, begin: Duration) -> Vec<Flow> {
-        let cubic =
-            (0..cubic).map(|_| Flow::new(Algorithm::Cubic(CubicFloor::new(10.0)), self.rtt));
+        let cubic = (0..cubic).map(|_| {
+            Flow::new(
+                Algorithm::Cubic(CubicWindow { cubic: Cubic::default(), cwnd: 10.0 }),
+                self.rtt,
+            )
+        });
         let model_based = (0..model_based).map(|_| {
             let algorithm = Algorithm::ModelBased(Box::new(ModelBased::new(begin, Bytes(MTU))));
             Flow { next_send: begin, ..Flow::new(algorithm, self.rtt) }
@@ -143,7 +148,13 @@ impl Path {
 /// Congestion controller of a flow.
 enum Algorithm {
     ModelBased(Box<ModelBased>),
-    Cubic(CubicFloor),
+    Cubic(CubicWindow),
+}
+
+/// Window of CUBIC, in packets.
+struct CubicWindow {
+    cubic: Cubic,
+    cwnd: f64,
 }
 
 /// Sender with its congestion controller.
@@ -180,7 +191,7 @@ impl Flow {
     fn window(&self) -> u64 {
         match &self.algorithm {
             Algorithm::ModelBased(control) => control.window().0,
-            Algorithm::Cubic(floor) => floor.bytes(MTU),
+            Algorithm::Cubic(window) => (window.cwnd * MTU as f64) as u64,
         }
     }
 
@@ -195,11 +206,15 @@ impl Flow {
 
     fn send(&mut self, now: Duration) {
         if let Algorithm::ModelBased(control) = &mut self.algorithm {
-            control.on_sent(now);
+            control.on_sent(now, Bytes(MTU));
         }
         self.in_flight += MTU;
+        // As quinn-proto's pacer, unless the controller paces.
         let pace = self.window() as f64 * 1.25 / self.srtt.as_secs_f64();
         self.next_send = now + Duration::from_secs_f64(MTU as f64 / pace);
+        if let Algorithm::ModelBased(control) = &self.algorithm {
+            self.next_send = self.next_send.max(control.next_send());
+        }
         if let Some((_, until, every)) = self.app_limited_phase.filter(|_| self.is_app_limited(now))
         {
             self.next_send = until.min(now + every);
@@ -221,11 +236,14 @@ impl Flow {
                 control.on_end_acks(Bytes(self.in_flight), app_limited);
             }
             (Algorithm::ModelBased(control), false) => control.on_lost(Bytes(MTU), false),
-            (Algorithm::Cubic(floor), true) if self.in_slow_start => floor.cwnd += 1.0,
-            (Algorithm::Cubic(floor), true) => floor.on_ack(1.0, now, self.srtt),
-            (Algorithm::Cubic(floor), false) => {
+            (Algorithm::Cubic(window), true) if self.in_slow_start => window.cwnd += 1.0,
+            (Algorithm::Cubic(window), true) => {
+                window.cwnd = window.cubic.next_window(window.cwnd, 1.0, now, self.srtt);
+            }
+            (Algorithm::Cubic(window), false) => {
                 if sent >= self.recovery_until {
-                    floor.on_lost();
+                    window.cubic.on_loss(window.cwnd);
+                    window.cwnd = (window.cwnd * cubic::BETA).max(1.0);
                     (self.recovery_until, self.in_slow_start) = (now, false);
                 }
             }
@@ -358,7 +376,7 @@ fn persistent_congestion_resets_model() {
     for every in [MS, Duration::from_micros(10)] {
         let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
         for n in 0..10_000 {
-            control.on_sent(every * n);
+            control.on_sent(every * n, Bytes(MTU));
             if n >= 10 {
                 control.on_ack(every * n, every * (n - 10), Bytes(MTU), false);
             }
@@ -377,7 +395,7 @@ fn app_limited_sender_stays_in_startup() {
     let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
     let mut now = Duration::ZERO;
     for _ in 0..100 {
-        control.on_sent(now);
+        control.on_sent(now, Bytes(MTU));
         now += MS * 20;
         control.on_ack(now, now - MS * 20, Bytes(MTU), true);
     }

@@ -356,7 +356,7 @@ mod tests {
         ("[data]\nfiles = 2\n[[contender]]\ntool = 'udt'", "udt moves one file"),
         (
             "[[contender]]\ntool = 'model'\ncongestion = 'vegas'",
-            "model supports cubic, reno and bbr only",
+            "model supports cubic, reno, bbr and quic only",
         ),
     ];
 

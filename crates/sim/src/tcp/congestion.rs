@@ -7,6 +7,7 @@
 use super::bbr::{AckSample, Bbr};
 use super::delivery::Total;
 use super::ledbat::{self, Ledbat};
+use super::quic::Quic;
 use super::rtt::RttEstimator;
 pub use super::window::INITIAL_WINDOW;
 use super::window::{AckProgress, Window};
@@ -35,6 +36,8 @@ pub enum Algorithm {
     Bbr,
     /// LEDBAT (RFC 6817), which yields to other flows.
     Ledbat,
+    /// The engine's controller of QUIC senders, paced as by `quinn-proto`.
+    Quic,
 }
 
 /// Congestion control state of a sender.
@@ -47,18 +50,22 @@ pub(crate) struct CongestionControl {
     hystart: HyStart,
     bbr: Option<Box<Bbr>>,
     ledbat: Option<Box<Ledbat>>,
+    quic: Option<Box<Quic>>,
 }
 
 impl CongestionControl {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
+        let quic = (algorithm == Algorithm::Quic).then(|| Box::new(Quic::new()));
+        let window = quic.as_ref().map_or(INITIAL_WINDOW, |quic| quic.window());
         Self {
             algorithm,
-            window: INITIAL_WINDOW as f64,
+            window: window as f64,
             threshold: f64::INFINITY,
             cubic: Cubic::default(),
             hystart: HyStart::default(),
             bbr: (algorithm == Algorithm::Bbr).then(|| Box::new(Bbr::new())),
             ledbat: (algorithm == Algorithm::Ledbat).then(Box::default),
+            quic,
         }
     }
 
@@ -96,6 +103,24 @@ impl CongestionControl {
     /// Returns the state of BBR, which paces, and sets its window also during a recovery.
     pub(super) fn bbr(&self) -> Option<&Bbr> {
         self.bbr.as_deref()
+    }
+
+    /// Returns the controller of a QUIC sender, which paces by itself.
+    pub(super) fn quic(&self) -> Option<&Quic> {
+        self.quic.as_deref()
+    }
+
+    /// Returns whether the algorithm sets its window also during a recovery.
+    pub(super) fn keeps_window(&self) -> bool {
+        self.bbr.is_some() || self.quic.is_some()
+    }
+
+    /// Changes the controller of a QUIC sender, and takes its window over.
+    pub(super) fn update_quic(&mut self, update: impl FnOnce(&mut Quic)) {
+        if let Some(quic) = &mut self.quic {
+            update(quic);
+            self.window = quic.window() as f64;
+        }
     }
 
     /// Passes an acknowledgement to BBR.
@@ -154,7 +179,7 @@ impl CongestionControl {
                 ledbat.next_window(window, ack_progress);
             return;
         }
-        if self.bbr.is_some() || !ack_progress.is_window_limited {
+        if self.keeps_window() || !ack_progress.is_window_limited {
             return;
         }
         let mut segments = ack_progress.segments as f64;
@@ -180,6 +205,8 @@ impl CongestionControl {
     pub(crate) fn on_loss(&mut self) {
         if let Some(bbr) = &mut self.bbr {
             bbr.save_window(self.window as u64);
+        }
+        if self.keeps_window() {
             return;
         }
         let beta = match self.algorithm {
@@ -202,6 +229,8 @@ impl CongestionControl {
     pub(super) fn undo(&mut self, before: Window, total: &Total) {
         if let Some(bbr) = &mut self.bbr {
             bbr.on_undo(total);
+        }
+        if self.keeps_window() {
             return;
         }
         self.window = self.window.max(before.size);
@@ -211,7 +240,7 @@ impl CongestionControl {
     /// Ends a recovery (RFC 6582 §3.2, step 3; tcp_end_cwnd_reduction, net/ipv4/tcp_input.c).
     pub(crate) fn set_window_to_threshold(&mut self) {
         // One that began under BBR has no threshold.
-        if self.bbr.is_none() && self.threshold.is_finite() {
+        if !self.keeps_window() && self.threshold.is_finite() {
             self.window = self.threshold.max(1.0);
         }
     }
@@ -228,7 +257,7 @@ impl CongestionControl {
     /// Reduces the window after an idle time: halved for each timeout (RFC 2861; tcp_cwnd_restart,
     /// net/ipv4/tcp_output.c).
     pub(crate) fn on_idle(&mut self, idle: Duration, timeout: Duration) {
-        if self.bbr.is_some() {
+        if self.keeps_window() {
             return;
         }
         self.cubic.on_idle(idle);

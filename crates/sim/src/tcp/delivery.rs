@@ -11,7 +11,7 @@ pub(super) struct Stamp {
     delivered_at: Duration,
     /// Time of transmission of what was delivered latest by then.
     first_sent: Duration,
-    is_app_limited: bool,
+    pub(super) is_app_limited: bool,
 }
 
 /// Sample of the delivery rate.

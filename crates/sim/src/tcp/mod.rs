@@ -15,6 +15,7 @@ mod delivery;
 mod flight;
 mod ledbat;
 mod pacer;
+mod quic;
 mod ranges;
 mod receiver;
 mod recovery;

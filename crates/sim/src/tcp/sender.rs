@@ -279,6 +279,9 @@ impl Sender {
         if self.congestion.bbr().is_some() {
             self.update_model(now, &effects);
         }
+        let (in_flight, is_app_limited) = (self.flight.pipe, self.delivery.is_app_limited());
+        self.congestion
+            .update_quic(|quic| quic.on_end_ack(effects.lost, in_flight, is_app_limited));
         if self.recovery.state == State::Marked && self.recovery.end == self.seq.next {
             receiver.confirm_mark_from(self.flight.next_number());
         }
@@ -394,6 +397,7 @@ impl Sender {
             self.congestion.on_restart(now);
         }
         let stamp = self.delivery.stamp(now, is_first_in_flight);
+        self.congestion.update_quic(|quic| quic.on_sent(now, range.1 - range.0));
         self.delay_next_send(now, range.1 - range.0);
         let segments = self.flight.push(now, range, is_retransmission, stamp);
         let count = segments.count();
@@ -421,6 +425,9 @@ impl Sender {
             let rate = bbr.pacing_rate().max(1.0);
             return Some(self.pacer.max_rate.map_or(rate, |max_rate| max_rate.min(rate)));
         }
+        if let Some(quic) = self.congestion.quic() {
+            return Some(quic.pacing_rate(self.rtt.smoothed()?));
+        }
         let max_rate = self.pacer.max_rate?;
         let smoothed = self.rtt.smoothed()?.as_secs_f64();
         let window = self.congestion.window().max(self.flight.pipe) as f64;
@@ -430,11 +437,14 @@ impl Sender {
     }
 
     fn is_paced(&self) -> bool {
-        self.pacer.max_rate.is_some() || self.congestion.bbr().is_some()
+        self.pacer.max_rate.is_some() || self.congestion.keeps_window()
     }
 
     /// Returns the size of a super-packet in segments.
     fn super_packet_segments(&self) -> u64 {
+        if let Some(quic) = self.congestion.quic() {
+            return quic.burst_segments();
+        }
         let bbr = self.congestion.bbr();
         let min = bbr.map_or(pacer::MIN_SUPER_PACKET_SEGMENTS, Bbr::min_super_packet);
         let min_rtt = self.rtt.min().unwrap_or_default();

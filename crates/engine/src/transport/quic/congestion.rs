@@ -1,30 +1,68 @@
-//! Adapter that runs the congestion control of `bankfull-control` in `quinn-proto`.
+//! Adapter that runs the congestion control of `bankfull-control` in `quinn-proto`, and its pacing.
 
+use crate::base::sync::lock;
 use bankfull_control::Bytes;
 use bankfull_control::congestion::ModelBased;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Lifts the congestion window once enabled, so that CONNECTION_CLOSE is sent.
+/// Pacing and close of a connection: what its thread and its congestion controller share.
 ///
-/// `quinn-proto` withholds it while the window is full, and nothing opens the window after the
-/// close.
+/// The pacer of `quinn-proto` sends 1.25 windows per RTT, whatever rate a controller wants. Its
+/// thread asks this one first; while it is closed, the controller reports a window without room.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WindowBypass(Arc<AtomicBool>);
+pub(crate) struct SendGate(Arc<GateState>);
 
-impl WindowBypass {
-    pub(crate) fn enable(&self) {
-        self.0.store(true, Ordering::SeqCst);
+#[derive(Debug, Default)]
+struct GateState {
+    /// The window is lifted, so that CONNECTION_CLOSE is sent: nothing opens it after the close.
+    is_closing: AtomicBool,
+    /// Pacing allows no data now.
+    is_shut: AtomicBool,
+    pacing: Mutex<Pacing>,
+}
+
+/// Pacing of a path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pacing {
+    /// Time of the next burst.
+    next_send: Option<Instant>,
+    /// Bytes of a burst; `None` if the window alone limits.
+    burst: Option<u64>,
+}
+
+impl SendGate {
+    /// Lifts the window for good.
+    pub(crate) fn close_connection(&self) {
+        self.0.is_closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Begins a batch; returns the bytes that it may have, if pacing limits them.
+    pub(crate) fn begin_batch(&self, now: Instant) -> Option<u64> {
+        let pacing = *lock(&self.0.pacing);
+        let is_shut = pacing.next_send.is_some_and(|at| at > now);
+        self.0.is_shut.store(is_shut, Ordering::SeqCst);
+        pacing.burst
+    }
+
+    /// Ends a batch.
+    pub(crate) fn end_batch(&self) {
+        self.0.is_shut.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns when the next burst may be sent, if that is after `now`.
+    pub(crate) fn next_send(&self, now: Instant) -> Option<Instant> {
+        lock(&self.0.pacing).next_send.filter(|&at| at > now)
     }
 }
 
 /// Creates the controllers of a connection's paths.
 #[derive(Debug)]
-pub(crate) struct PathControllerFactory(pub(crate) WindowBypass);
+pub(crate) struct PathControllerFactory(pub(crate) SendGate);
 
 impl ControllerFactory for PathControllerFactory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
@@ -33,7 +71,7 @@ impl ControllerFactory for PathControllerFactory {
             initial_window: delivery.window().0,
             delivery,
             origin: now,
-            bypass: self.0.clone(),
+            gate: self.0.clone(),
         })
     }
 }
@@ -44,7 +82,7 @@ struct PathController {
     delivery: ModelBased,
     origin: Instant,
     initial_window: u64,
-    bypass: WindowBypass,
+    gate: SendGate,
 }
 
 impl PathController {
@@ -54,8 +92,11 @@ impl PathController {
 }
 
 impl Controller for PathController {
-    fn on_sent(&mut self, now: Instant, _bytes: u64, _last_packet_number: u64) {
-        self.delivery.on_sent(self.elapsed(now));
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+        self.delivery.on_sent(self.elapsed(now), Bytes(bytes));
+        let burst = self.delivery.pacing_rate().map(|_| self.delivery.send_quantum().0);
+        let next_send = burst.map(|_| self.origin + self.delivery.next_send());
+        *lock(&self.gate.0.pacing) = Pacing { next_send, burst };
     }
 
     fn on_ack(
@@ -95,7 +136,14 @@ impl Controller for PathController {
     }
 
     fn window(&self) -> u64 {
-        if self.bypass.0.load(Ordering::SeqCst) { u64::MAX } else { self.delivery.window().0 }
+        let gate = &self.gate.0;
+        if gate.is_closing.load(Ordering::SeqCst) {
+            u64::MAX
+        } else if gate.is_shut.load(Ordering::SeqCst) {
+            0
+        } else {
+            self.delivery.window().0
+        }
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {

@@ -2,7 +2,7 @@
 //!
 //! The driver moves the packets; each change here notifies it.
 
-use super::congestion::WindowBypass;
+use super::congestion::SendGate;
 use super::waker::Waker;
 use super::windows::Windows;
 use crate::base::sync::lock;
@@ -40,8 +40,8 @@ pub(crate) struct ConnectionInner {
 
 /// Parameters of a connection.
 pub(crate) struct ConnectionParams {
-    /// Lets the close be sent while the congestion window is full.
-    pub(crate) bypass: WindowBypass,
+    /// Paces, and lets the close be sent while the congestion window is full.
+    pub(crate) gate: SendGate,
     /// Limit of a blocked write without progress on any stream of the connection.
     pub(crate) timeout: Duration,
     /// True if this side opened the connection; its peer is authenticated from the start.
@@ -215,10 +215,15 @@ impl ConnectionInner {
         }
     }
 
+    /// Returns the pacing and close that its congestion controller shares.
+    pub(super) fn gate(&self) -> &SendGate {
+        &self.params.gate
+    }
+
     /// Closes the connection and notifies the peer.
     pub(crate) fn close(&self) {
         let mut state = self.state();
-        self.params.bypass.enable();
+        self.params.gate.close_connection();
         state.connection.close(Instant::now(), VarInt::from_u32(0), Bytes::new());
         self.on_closed(&mut state, io::ErrorKind::NotConnected, "closed locally".to_owned());
         drop(state);

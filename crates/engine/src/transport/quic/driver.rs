@@ -327,10 +327,12 @@ impl EventLoop {
             self.dispatch_events(conn, &mut state);
             self.send_buffer.clear();
             let mtu = usize::from(state.connection.current_mtu());
-            let max_datagrams =
-                (MAX_DATAGRAM_BYTES / mtu).clamp(1, self.driver.udp.max_gso_segments());
+            let burst = conn.gate().begin_batch(now).unwrap_or(u64::MAX);
+            let bytes = usize::try_from(burst).unwrap_or(usize::MAX).min(MAX_DATAGRAM_BYTES);
+            let max_datagrams = (bytes / mtu).clamp(1, self.driver.udp.max_gso_segments());
             let transmit =
                 state.connection.poll_transmit(now, max_datagrams, &mut self.send_buffer);
+            conn.gate().end_batch();
             drop(state);
             let Some(transmit) = transmit else {
                 has_more = false;
@@ -420,7 +422,9 @@ impl EventLoop {
             state = conn.state();
         }
         self.dispatch_events(conn, &mut state);
-        let next_timeout = state.connection.poll_timeout();
+        let paced_until = conn.gate().next_send(Instant::now());
+        let next_timeout =
+            [state.connection.poll_timeout(), paced_until].into_iter().flatten().min();
         let is_drained = state.connection.is_drained();
         drop(state);
         if is_drained {

@@ -20,9 +20,9 @@ pub(crate) const UNAUTHENTICATED_WINDOW: Bytes = Bytes::kib(64);
 /// (chosen; measured at 5 % loss: docs/algorithms/quic.md)
 const RECEIVE_WINDOW_RTTS: f64 = 6.0;
 
-/// Send window, in congestion windows: one in flight, one waiting, and data behind a loss until its
-/// retransmission. (chosen; measured as above)
-const SEND_WINDOW_CWNDS: u64 = 4;
+/// Send window, in congestion windows of two bandwidth-delay products: one product in flight, one
+/// waiting, and data behind a loss until its retransmission. (chosen; measured as above)
+const SEND_WINDOW_CWNDS: u64 = 2;
 
 /// Minimum length of a round: the delay of a reading thread. (chosen: some scheduler time slices)
 const MIN_ROUND: Duration = Duration::from_millis(10);

@@ -29,13 +29,15 @@ pub(super) fn algorithm(congestion: Option<&str>) -> Option<Algorithm> {
         "cubic" => Some(Algorithm::Cubic),
         "reno" => Some(Algorithm::NewReno),
         "bbr" => Some(Algorithm::Bbr),
+        "quic" => Some(Algorithm::Quic),
         _ => None,
     }
 }
 
 /// Algorithm of a name, or an error that names the choice.
 pub(super) fn known_algorithm(congestion: Option<&str>) -> Result<Algorithm> {
-    let unknown = || LabError::Usage("the model supports cubic, reno and bbr only".to_owned());
+    let unknown =
+        || LabError::Usage("the model supports cubic, reno, bbr and quic only".to_owned());
     algorithm(congestion).ok_or_else(unknown)
 }
 

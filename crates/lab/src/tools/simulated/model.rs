@@ -14,7 +14,7 @@ use bankfull_control::Bytes;
 
 pub(crate) static MODEL: Tool = Tool {
     name: "model",
-    about: "the flows of `tcp` in the simulator: cubic, reno and bbr only",
+    about: "the flows of `tcp` in the simulator: cubic, reno, bbr and quic only",
     needs: &[],
     version: &[],
     supports: &[Field::Streams, Field::Congestion, Field::Window],
@@ -25,7 +25,7 @@ pub(crate) static MODEL: Tool = Tool {
 pub(crate) fn unsupported(settings: &Settings, contender: &Contender) -> Option<String> {
     let cross = settings.cross_flows().map(|kind| kind.congestion);
     if cross.chain([settings.congestion(contender)]).any(|name| algorithm(name).is_none()) {
-        return Some("supports cubic, reno and bbr only".to_owned());
+        return Some("supports cubic, reno, bbr and quic only".to_owned());
     }
     let is_plain = settings.senders.count == 1
         && settings.senders.rate.is_none()

@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 pub(crate) static TUNED_MODEL: Tool = Tool {
     name: "tuned-model",
-    about: "bankfull's tuner in the simulator: cubic, reno and bbr only",
+    about: "bankfull's tuner in the simulator: cubic, reno, bbr and quic only",
     needs: &[],
     version: &[],
     supports: &[Field::Streams, Field::Congestion],

@@ -22,6 +22,9 @@ impl Sender {
             delivered += sent.segments.count();
             effects.sent_at = Some(sent.at);
             self.delivery.on_arrival(sent.segments.number, sent.at, sent.stamp);
+            let (count, is_app_limited) = (sent.segments.count(), sent.stamp.is_app_limited);
+            self.congestion
+                .update_quic(|quic| quic.on_arrival(now, sent.at, count, is_app_limited));
             if !sent.is_retransmission {
                 effects.rtt = Some(now - sent.at);
             }
@@ -180,7 +183,7 @@ impl Sender {
 
     /// Sets the window during a recovery, which has its own rules.
     fn reduce(&mut self, effects: &AckEffects) {
-        if self.congestion.bbr().is_some() {
+        if self.congestion.keeps_window() {
             return;
         }
         let pipe = self.flight.pipe;
@@ -204,6 +207,7 @@ impl Sender {
         // (tcp_timeout_mark_lost, net/ipv4/tcp_input.c).
         let mut is_oldest = true;
         let latest = self.rtt.latest();
+        let lost_before = self.delivery.total.lost;
         while self.flight.oldest().is_some_and(|sent| is_oldest || sent.at + latest <= now)
             && let Some(sent) = self.flight.presume_oldest_lost()
         {
@@ -211,6 +215,8 @@ impl Sender {
             self.mark_lost(&sent.segments);
             is_oldest = false;
         }
+        let (lost, timeouts) = (self.delivery.total.lost - lost_before, self.timers.backoff + 1);
+        self.congestion.update_quic(|quic| quic.on_timeout(lost, timeouts));
         self.congestion.set_window(self.flight.pipe + 1);
         self.recovery.state = State::Loss;
         self.recovery.end = self.seq.next;
