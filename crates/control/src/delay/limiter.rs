@@ -429,6 +429,9 @@ impl Limiter {
         if self.target.level(queue, path.rtt()) != Level::Low {
             self.target.on_overflow(queue);
             self.trial.on_full(round);
+            // Other traffic may have the rest of the line.
+            let limit = self.limit(path);
+            path.capacity = path.capacity.map(|line| line.min(limit));
             self.cut(path, round, queue);
             return self.change(path, round, State::Limited, Reason::Overflowed(round.rate));
         }
