@@ -23,20 +23,17 @@ const MAX_TRIAL_QUEUE: f64 = 0.25;
 /// one equal flow)
 const RESPONSE_BOUNDS: (f64, f64) = (0.25, 0.75);
 
-/// Trials with other flows within ten seconds before TCP takes over. (chosen: one or two may be
-/// chance)
-const MAX_SHARED_TRIALS: usize = 2;
+/// Trials with other flows, or queues that stay, within ten seconds before TCP takes over. (chosen:
+/// one or two may be chance)
+const MAX_FINDINGS: usize = 2;
 
 /// Share of the window whose removal drains a queue of this transfer. (chosen: a falling rate hides
 /// the effect of less)
 const MIN_ATTRIBUTED_CUT: f64 = 0.3;
 
-/// Reductions in which it is removed. (chosen: one may coincide with a fall of the rate)
+/// Reductions in which it is removed. (measured, a fluid model in delay/tests.rs: one may coincide
+/// with a fall of the rate)
 const MIN_CUTS: u32 = 2;
-
-/// Queues that stay, within ten seconds, before TCP takes over. (chosen: a change of route causes
-/// one)
-const MAX_FOREIGN_QUEUES: usize = 3;
 
 impl Limiter {
     /// Returns true if the delay may be no queue of a full path.
@@ -76,7 +73,7 @@ impl Limiter {
         // If neither follows, TCP does not use the window yet.
         if rate >= small || queue >= small {
             if rate > small && step > SMALL_TRIAL_STEP {
-                if self.trial.on_shared(round.now) > MAX_SHARED_TRIALS {
+                if self.trial.on_shared(round.now) > MAX_FINDINGS {
                     return Some(Outcome::Left(Reason::SharedQueue(round.queue)));
                 }
             } else {
@@ -101,16 +98,16 @@ impl Limiter {
             self.cut = None;
             return None;
         }
-        // A round lasts as long as the queue: a second reduction would come too late.
-        let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
         let is_enough = share >= MIN_ATTRIBUTED_CUT || self.window <= path.least_window();
+        // A round lasts as long as the queue: after a long one, a second reduction is too late.
+        let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
         if (cut.count < MIN_CUTS && !is_long) || !is_enough {
             return None;
         }
         self.cut = None;
         let reason = Reason::CongestedQueue(round.queue);
         let count = self.trial.on_foreign_queue(round.now);
-        if count > MAX_FOREIGN_QUEUES || is_long {
+        if count > MAX_FINDINGS || is_long {
             return Some(Outcome::Left(reason));
         }
         if path.samples.is_base_expired(round.now) {

@@ -4,6 +4,7 @@
 use super::losses::LossHistory;
 use super::path::{Path, bytes, per, ratio, scaled};
 use super::round::{Cut, Outcome, Round};
+use super::samples::LIFETIME;
 use super::target::{Level, QueueTarget};
 use super::trial::Trial;
 use crate::bottleneck::Bottleneck;
@@ -25,9 +26,6 @@ pub(super) const LOSSY_RATE_RTTS: u32 = 4;
 /// Delay samples in a row above the target that end a round early. (chosen: as `MIN_ROUND`)
 const EARLY_QUEUE_SAMPLES: usize = 4;
 
-/// Time for which the rates of rounds are remembered. (BBR: bbr_min_rtt_win_sec)
-const RATE_MEMORY: Duration = Duration::from_secs(10);
-
 /// Factor of the limit up to which a rate counts. (chosen: more was delivered late)
 const MAX_RATE_EXCESS: f64 = 1.1;
 
@@ -39,7 +37,7 @@ const SUSTAINED_TIME: (u32, Duration) = (5, Duration::from_millis(500));
 const BURST_SHARE: f64 = 0.9;
 
 /// Smallest and largest step of growth. (chosen: the error of a rate; slow start is faster)
-const STEP_RANGE: (f64, f64) = (0.01, 0.5);
+pub(super) const STEP_RANGE: (f64, f64) = (0.01, 0.5);
 
 /// Steps in a row without a higher rate that end growth. (chosen: one may be chance)
 const MAX_STEPS_WITHOUT_GAIN: u32 = 3;
@@ -224,7 +222,7 @@ impl Limiter {
     fn record(&mut self, path: &Path, round: &Round) {
         let rate = round.rate.min(scaled(self.limit(path), MAX_RATE_EXCESS));
         self.rates.push_back((round.now, rate));
-        while self.rates.front().is_some_and(|(at, _)| round.now > *at + RATE_MEMORY) {
+        while self.rates.front().is_some_and(|(at, _)| round.now > *at + LIFETIME) {
             self.rates.pop_front();
         }
         let allowed = (path.samples.min_rtt() / 2).max(ACK_QUEUE);
@@ -436,7 +434,7 @@ impl Limiter {
             return self.change(path, round, State::Limited, Reason::Overflowed(round.rate));
         }
         let rate = self.sustained_rate(path);
-        if path.is_starting(round.now) && path.is_far_below_line(rate) {
+        if path.is_starting(round.now) && path.is_below_line(rate) {
             return self.wait(round);
         }
         // Losses of a probe above a lossless rate are due to the rate.

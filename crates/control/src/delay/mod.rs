@@ -25,7 +25,7 @@ use crate::path_control::{
     Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, State,
 };
 use crate::units::{Bytes, Rate};
-use limiter::{Limiter, MIN_ROUND};
+use limiter::{Limiter, MIN_ROUND, STEP_RANGE};
 use path::{Path, bytes, scaled};
 use round::Outcome;
 use std::time::Duration;
@@ -45,9 +45,6 @@ const MAX_QUIET_DOUBLINGS: u32 = 5;
 /// Pacing rate in [`State::Disabled`], as a multiple of the capacity. (chosen: the end of slow
 /// start then overflows nothing, and the error of trains is smaller)
 const DISABLED_PACING_GAIN: f64 = 1.05;
-
-/// Error of a rate. (chosen: bursts of 1 ms in 40)
-const RATE_ERROR: f64 = 0.01;
 
 /// Segments of each stream that a window has to hold. (RFC 5681 §3.2: with four, a loss is repaired
 /// without a timeout)
@@ -213,7 +210,7 @@ impl DelayController {
         if samples.retransmits_since(from) > 0 {
             self.quiet_since = latest.now;
         }
-        if self.path.capacity.is_some_and(|line| rate > scaled(line, 1.0 + RATE_ERROR)) {
+        if self.path.capacity.is_some_and(|line| rate > scaled(line, 1.0 + STEP_RANGE.0)) {
             self.path.capacity = None;
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }

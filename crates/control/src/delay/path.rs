@@ -17,10 +17,6 @@ const LEAST_WINDOW_SEGMENTS: u64 = 2;
 /// start)
 const START_TIME: (u32, Duration) = (10, Duration::from_secs(1));
 
-/// Share of the line below which they are. (measured, PIE in virtual time: with 0.5, losses of the
-/// initial windows hold the rate at half of the line for two seconds)
-const FAR_BELOW_LINE: f64 = 0.85;
-
 /// Properties of a path and of a transfer over it.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
@@ -96,9 +92,9 @@ impl Path {
         self.first_data_at.is_none_or(|began| now < began + time)
     }
 
-    /// Returns true if a rate is far below the capacity.
-    pub(super) fn is_far_below_line(&self, rate: Rate) -> bool {
-        self.capacity.is_some_and(|line| rate < scaled(line, FAR_BELOW_LINE))
+    /// Returns true if a rate is below the capacity.
+    pub(super) fn is_below_line(&self, rate: Rate) -> bool {
+        self.capacity.is_some_and(|line| rate < line)
     }
 
     /// Returns a number of segments of each stream, in bytes.

@@ -9,8 +9,9 @@ use std::time::Duration;
 /// and the rate over four RTTs)
 const RETENTION: (u32, Duration) = (6, Duration::from_secs(1));
 
-/// Lifetime of the base delay. (BBR: bbr_min_rtt_win_sec, net/ipv4/tcp_bbr.c)
-pub(super) const BASE_DELAY_LIFETIME: Duration = Duration::from_secs(10);
+/// Lifetime of base delay, rates and results of trials. (BBR: bbr_min_rtt_win_sec,
+/// net/ipv4/tcp_bbr.c)
+pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 
 /// Excess of the first probe's RTT over TCP's that is a queue. (chosen: on slow lines, probes take
 /// longer than acknowledgements)
@@ -179,12 +180,12 @@ impl Samples {
 
     /// Declares a delay as no queue of this transfer for ten seconds.
     pub(super) fn raise_floor(&mut self, by: Duration, now: Duration) {
-        self.floor = Some((self.floor() + by, now + BASE_DELAY_LIFETIME));
+        self.floor = Some((self.floor() + by, now + LIFETIME));
     }
 
     /// Returns true if the base delay was not seen again within its lifetime.
     pub(super) fn is_base_expired(&self, now: Duration) -> bool {
-        self.base.is_some_and(|(_, at)| now > at + BASE_DELAY_LIFETIME)
+        self.base.is_some_and(|(_, at)| now > at + LIFETIME)
     }
 
     /// Replaces the base delay by the smallest delay since a time.

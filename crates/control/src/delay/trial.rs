@@ -2,15 +2,13 @@
 
 use super::path::ratio;
 use super::round::Round;
+use super::samples::LIFETIME;
 use crate::units::Rate;
 use std::time::Duration;
 
 /// Deviation of the rate within which a path stays full after a trial. (chosen: the walk of a rate
 /// within some seconds)
 const RESULT_DEVIATION: f64 = 0.15;
-
-/// Time for which the result of a trial holds. (BBR: bbr_min_rtt_win_sec)
-const RESULT_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Trial in progress, and results of earlier ones.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +43,7 @@ impl Trial {
     pub(super) fn was_full(&self, round: &Round) -> bool {
         self.full.is_some_and(|(at, rate)| {
             let deviation = (ratio(round.rate, rate) - 1.0).abs();
-            round.now < at + RESULT_LIFETIME && deviation <= RESULT_DEVIATION
+            round.now < at + LIFETIME && deviation <= RESULT_DEVIATION
         })
     }
 
@@ -62,7 +60,7 @@ impl Trial {
 
 /// Adds a time, and returns the number of recent ones.
 fn count_recent(times: &mut Vec<Duration>, now: Duration) -> usize {
-    times.retain(|at| now < *at + RESULT_LIFETIME);
+    times.retain(|at| now < *at + LIFETIME);
     times.push(now);
     times.len()
 }
