@@ -20,6 +20,13 @@ const HEADROOM: f64 = 1.06;
 /// Smallest share, as a part of an equal one. (chosen: the stream may resume at any time)
 const MIN_FAIR_SHARE: f64 = 0.25;
 
+/// Part of a segment added to a window of whole segments. (the kernel rounds an offered window up
+/// to 1 KiB at most, `__tcp_select_window` in net/ipv4/tcp_output.c: less than the rest of one)
+const PART_OF_SEGMENT: f64 = 0.25;
+
+/// Error of a sum of shares, in segments. (chosen: far above that of floating point)
+const ROUNDING_ERROR: f64 = 1e-6;
+
 /// The shares of all streams of a session.
 #[derive(Debug, Clone, Default)]
 pub struct StreamShares {
@@ -108,6 +115,29 @@ impl StreamShares {
     #[must_use]
     pub fn window(&self, number: u32, window: Bytes) -> Bytes {
         Bytes((window.0 as f64 * self.share(number)) as u64).max(MIN_WINDOW)
+    }
+
+    /// Returns the parts of `window` for all streams, in whole segments of a payload.
+    ///
+    /// A stream holds back a part of a segment, and all together many. The parts of active streams
+    /// are rounded so that their sum is the window.
+    #[must_use]
+    pub fn windows(&self, window: Bytes, mss: Bytes) -> BTreeMap<u32, Bytes> {
+        let mss = mss.0.max(1) as f64;
+        let mut before = 0.0;
+        let part = |(&number, stream): (&u32, &StreamShare)| {
+            let own = window.0 as f64 / mss * self.share(number);
+            let segments = if stream.is_active() {
+                let from = (before + ROUNDING_ERROR).floor();
+                before += own;
+                (before + ROUNDING_ERROR).floor() - from
+            } else {
+                own.floor()
+            };
+            let bytes = (segments + PART_OF_SEGMENT) * mss;
+            (number, Bytes(bytes as u64).max(MIN_WINDOW))
+        };
+        self.streams.iter().map(part).collect()
     }
 
     /// Distributes the surplus equally if all demands, with headroom, fit the available bytes.
@@ -204,6 +234,20 @@ mod tests {
         assert_eq!((four.all(), four.shares.active_count()), (vec![0.25; 4], 4));
         let window = four.shares.window(0, Bytes(1_000_000));
         assert_eq!((window, four.shares.window(0, Bytes(4_000))), (Bytes(250_000), Bytes(2_896)));
+    }
+
+    #[test]
+    fn windows_are_whole_segments_and_sum_up() {
+        let mut four = Connections::default();
+        (0..5).for_each(|_| four.advance(&[1.0; 4]));
+        let windows = |window: u64| -> Vec<u64> {
+            let windows = four.shares.windows(Bytes(window), Bytes(1_000));
+            windows.values().map(|window| window.0).collect()
+        };
+        assert_eq!(windows(40_000), [10_250; 4]);
+        assert_eq!(windows(42_000), [10_250, 11_250, 10_250, 11_250]);
+        assert_eq!(windows(43_999), [10_250, 11_250, 11_250, 11_250]);
+        assert_eq!(windows(4_000), [MIN_WINDOW.0; 4]);
     }
 
     #[test]

@@ -270,8 +270,11 @@ impl TunedTransfer {
         self.shares.observe(now, interval, latest.pacing, &delivered);
         let tuned = self.autotuning.update(now, rtt, self.delivered(world).0);
         let tuned = tuned + INITIAL_RECEIVE_WINDOW * open.len() as u64;
+        let window = latest.window.min(Bytes(tuned));
+        let windows = self.shares.windows(window, pacing::DEFAULT_MSS);
         for (number, flow, _) in open {
-            let window = self.shares.window(number, latest.window.min(Bytes(tuned)));
+            let known = windows.get(&number).copied();
+            let window = known.unwrap_or_else(|| self.shares.window(number, window));
             world.set_receive_window(flow, window);
             let pacing = latest.pacing.map(|rate| self.shares.rate(number, rate));
             world.set_pacing(flow, pacing.or(self.streams.unrequested_pacing()));

@@ -125,6 +125,8 @@ pub(super) struct Limiter {
     pub(super) window: f64,
     /// Rate that it allows, while the pacing rate alone limits.
     paced: Rate,
+    /// Pacing rate that was requested last.
+    requested: Rate,
     pub(super) target: QueueTarget,
     losses: LossHistory,
     /// Time from which the last change shows.
@@ -150,7 +152,7 @@ impl Limiter {
         let (target, losses) = (self.target.clone(), self.losses.clone());
         *self = Self { target, losses, ..Self::default() };
         (self.window, self.paced) = (self.window_for(path, rate).max(path.least_window()), rate);
-        self.settled_at = now + path.samples.rtt();
+        (self.requested, self.settled_at) = (self.limit(path), now + path.samples.rtt());
     }
 
     /// Takes the window of the start as a reduction of one that left a queue.
@@ -287,6 +289,7 @@ impl Limiter {
         state: State,
         reason: Reason,
     ) -> Outcome {
+        self.requested = self.limit(path);
         self.settled_at = round.now + path.samples.rtt() + REQUEST_TIME;
         Outcome::Changed(state, reason)
     }
@@ -298,7 +301,9 @@ impl Limiter {
 
     /// Returns the rate that the window allows, with the present queue.
     fn limit_with(&self, path: &Path, round: &Round) -> Rate {
-        per(self.window, path.rtt() + self.target.queue(path.rtt()).max(round.queue))
+        let queued = path.rtt() + self.target.queue(path.rtt()).max(round.queue);
+        // The RTT may have fallen since.
+        per(self.window, queued.max(path.samples.rtt())).min(self.requested)
     }
 
     /// Returns true if TCP has not used the window for long.

@@ -266,10 +266,10 @@ impl DelayController {
         let pacing = pacing.into_iter().chain(max).min();
         // At the user's maximum, pacing alone keeps the rate.
         let is_open = self.path.is_paced_alone() || max.is_some() && pacing == max;
-        let window = window.filter(|_| !is_open).map_or(open, |window| {
-            // Each stream holds back a part of a segment.
-            Bytes((window + self.path.segments(1.0)) as u64).min(open)
-        });
+        // TCP grows its own window only while that limits it.
+        let room = if state == State::Growing { self.path.segments(1.0) } else { 0.0 };
+        let window = window.filter(|_| !is_open);
+        let window = window.map_or(open, |window| Bytes((window + room) as u64).min(open));
         Decision { at: now, state, window, pacing, reason }
     }
 }

@@ -72,8 +72,7 @@ impl Fluid {
     fn apply(&mut self, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
         let pacing = decision.pacing.map_or(f64::INFINITY, |rate| rate.bits_per_sec() as f64);
-        // Each stream sends whole segments.
-        let window = (decision.window.0.saturating_sub(4 * 1448) * 8) as f64;
+        let window = (decision.window.0 * 8) as f64;
         self.requests.push_back((self.now + self.rtt, window, pacing));
         self.decisions.push(decision);
     }

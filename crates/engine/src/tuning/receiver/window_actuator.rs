@@ -59,12 +59,14 @@ impl WindowActuator {
         }
         self.is_unclamped = is_unclamped;
         let mut is_done = true;
+        let windows = self.shares.windows(window, mss);
         let mss = u32::try_from(mss.0).unwrap_or(u32::MAX);
         let (shares, buffers) = (&self.shares, &mut self.buffers);
         session.for_each_stream(|number, socket| {
             let mut stream_window = window;
             if !is_unclamped {
-                stream_window = shares.window(number, window);
+                let known = windows.get(&number).copied();
+                stream_window = known.unwrap_or_else(|| shares.window(number, window));
                 buffers.ensure(number, socket, stream_window);
             }
             is_done &= clamp_window_for(socket, stream_window, mss);
