@@ -3,7 +3,10 @@
 mod algorithms;
 mod alone;
 mod automatic;
+mod buffers;
 mod conditions;
+mod gather;
+mod gather_port;
 mod ictcp;
 mod incast;
 mod kernel_queues;

@@ -9,29 +9,29 @@ use bankfull_control::rrda::{Bounds, Epoch, Reason, Rrda};
 const BOUNDS: Bounds = Bounds { min: Bytes(131_072), max: Bytes(64 << 20) };
 
 /// Buffer with its load.
-struct Buffer {
+pub(crate) struct Buffer {
     control: Rrda,
     queued: u64,
-    discarded: u64,
+    pub(crate) discarded: u64,
     memory: f64,
 }
 
 /// Result of one epoch.
-struct EpochResult {
+pub(crate) struct EpochResult {
     surplus: i64,
     discarded: u64,
     used: u64,
-    size: u64,
+    pub(crate) size: u64,
     reason: Reason,
 }
 
 impl Buffer {
-    fn new(bounds: Bounds, memory: f64) -> Self {
+    pub(crate) fn new(bounds: Bounds, memory: f64) -> Self {
         Self { control: Rrda::new(bounds, None), queued: 0, discarded: 0, memory }
     }
 
     /// Runs without load for longer than the controller's memory.
-    fn run_idle(&mut self) {
+    pub(crate) fn run_idle(&mut self) {
         (0..50).for_each(|_| {
             self.epoch(0, 1_000_000);
         });
@@ -40,7 +40,7 @@ impl Buffer {
     /// Runs an epoch with this many bytes arriving and processable, evenly distributed.
     ///
     /// The controller samples the queue in each part.
-    fn epoch(&mut self, arriving: u64, processable: u64) -> EpochResult {
+    pub(crate) fn epoch(&mut self, arriving: u64, processable: u64) -> EpochResult {
         const PARTS: u64 = 100;
         let (mut used, mut processed, mut discarded) = (self.queued, 0, 0);
         let mut sampled_reason = Reason::Kept;
