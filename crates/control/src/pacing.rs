@@ -39,17 +39,14 @@ const TSO_MIN_SEGMENTS: u64 = 2;
 /// calls without gain)
 const MAX_BURST_TIME: Duration = Duration::from_micros(120);
 
-/// Lateness that the limiter compensates. (chosen: wake-up delay of a sleeping thread, or one
-/// sampling interval)
-const MAX_CATCH_UP: Duration = Duration::from_millis(10);
-
-/// Time of one quantum at the limited rate. (chosen: short beside the second for which the rate is
-/// meant, long beside a system call)
+/// Time of one quantum at the limited rate, and lateness that the limiter compensates. (chosen:
+/// wake-up delay of a sleeping thread; short beside the second for which the rate is meant, long
+/// beside a system call)
 const QUANTUM_TIME: Duration = Duration::from_millis(10);
 
-/// Upper bound of a quantum; the lower bound is one segment. (chosen: the size of one read of a
-/// stream)
-const MAX_QUANTUM: Bytes = Bytes::kib(256);
+/// Upper bound of a quantum: one super-packet is sent while the next is filled. The lower bound is
+/// one segment.
+const MAX_QUANTUM: Bytes = Bytes(2 * TSO_MAX_BYTES.0);
 
 /// A rate limiter shared by several senders (a virtual-scheduling leaky bucket, as in GCRA).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +84,7 @@ impl RateLimiter {
     /// Reserves `amount` and returns the time from which it may be sent. A rate of zero limits
     /// nothing.
     pub fn reserve(&mut self, now: Duration, amount: Bytes) -> Duration {
-        let begin = self.next_free.max(now.saturating_sub(MAX_CATCH_UP));
+        let begin = self.next_free.max(now.saturating_sub(QUANTUM_TIME));
         let took = self.rate.time_for(amount).unwrap_or_default();
         self.next_free = begin.saturating_add(took);
         begin

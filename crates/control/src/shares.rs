@@ -13,9 +13,9 @@ use std::time::Duration;
 /// interval)
 const SATURATED_SHARE: f64 = 0.97;
 
-/// Headroom of an unsaturated stream, as a multiple of its use. (chosen: more than TCP's growth in
-/// an interval, yet little of the rate stays unused)
-const HEADROOM: f64 = 1.06;
+/// Headroom of an unsaturated stream, as a multiple of its use: twice what a saturated one may
+/// leave unused. That is more than TCP's growth in an interval, and little of the rate is unused.
+const HEADROOM: f64 = 1.0 + 2.0 * (1.0 - SATURATED_SHARE);
 
 /// Smallest share, as a part of an equal one. (chosen: the stream may resume at any time)
 const MIN_FAIR_SHARE: f64 = 0.25;
@@ -23,9 +23,6 @@ const MIN_FAIR_SHARE: f64 = 0.25;
 /// Part of a segment added to a window of whole segments. (the kernel rounds an offered window up
 /// to 1 KiB at most, `__tcp_select_window` in net/ipv4/tcp_output.c: less than the rest of one)
 const PART_OF_SEGMENT: f64 = 0.25;
-
-/// Error of a sum of shares, in segments. (chosen: far above that of floating point)
-const ROUNDING_ERROR: f64 = 1e-6;
 
 /// The shares of all streams of a session.
 #[derive(Debug, Clone, Default)]
@@ -124,17 +121,19 @@ impl StreamShares {
     #[must_use]
     pub fn windows(&self, window: Bytes, mss: Bytes) -> BTreeMap<u32, Bytes> {
         let mss = mss.0.max(1) as f64;
+        // Single precision hides the error of a sum.
+        let segments = |share: f64| ((window.0 as f64 / mss * share) as f32).floor();
         let mut before = 0.0;
         let part = |(&number, stream): (&u32, &StreamShare)| {
-            let own = window.0 as f64 / mss * self.share(number);
+            let own = self.share(number);
             let segments = if stream.is_active() {
-                let from = (before + ROUNDING_ERROR).floor();
+                let from = segments(before);
                 before += own;
-                (before + ROUNDING_ERROR).floor() - from
+                segments(before) - from
             } else {
-                own.floor()
+                segments(own)
             };
-            let bytes = (segments + PART_OF_SEGMENT) * mss;
+            let bytes = (f64::from(segments) + PART_OF_SEGMENT) * mss;
             (number, Bytes(bytes as u64).max(MIN_WINDOW))
         };
         self.streams.iter().map(part).collect()

@@ -5,16 +5,17 @@ use super::active_time::ActiveTime;
 use super::ledger::Ledger;
 use super::path_samples::PathSamples;
 use super::reason::Reason;
-use super::slots::MIN_SUBSLOT;
+use super::slots::{MIN_SUBSLOT, settling_time};
 use super::{NewConnection, Sample};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
 /// Weight of the previous throughput when a sample is lower. (paper, §IV-C: β)
-const THROUGHPUT_SMOOTHING: f64 = 0.75;
+pub(super) const THROUGHPUT_SMOOTHING: f64 = 0.75;
 
-/// Throughput difference up to which the window is the limit and may grow. (paper, §IV-C: γ₁)
-const INCREASE_THRESHOLD: f64 = 0.1;
+/// Relative difference that counts as none: of throughput, up to which the window is the limit and
+/// may grow (paper, §IV-C: γ₁); of windows and pacing rates likewise.
+const NEGLIGIBLE_DIFFERENCE: f64 = 0.1;
 
 /// Throughput difference above which the window is larger than needed. (paper, §IV-C: γ₂)
 const DECREASE_THRESHOLD: f64 = 0.5;
@@ -24,37 +25,23 @@ const DECREASE_THRESHOLD: f64 = 0.5;
 const DECREASE_EVALUATIONS: u32 = 2;
 
 /// Window change per step: at least a segment (paper, §IV-C), or the window divided by this.
-/// (chosen: on fast links a segment is negligible)
-const STEP_DIVISOR: u64 = 64;
+/// (measured, docs/algorithms/sensitivity-gather.md: smaller steps fill long paths slowly)
+const STEP_DIVISOR: u64 = 16;
 
-/// Idle time after which a connection restarts with slow start. (chosen: longer than pauses between
-/// rounds; TCP's own is a retransmission time-out, 0.2 s at least)
-const IDLE_RESTART_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Time for which an inactive connection keeps its share. (chosen: shorter than the second in which
-/// shares become even, longer than a pause between rounds)
-const SHARE_RETENTION: Duration = Duration::from_millis(200);
-
-/// Minimum time without data despite grants after which a connection is silent: it has no data or
-/// lost it all. (chosen: two ticks; a sender waiting for its disk returns soon)
-const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(20);
-
-/// The same in RTTs; the longer time counts. (chosen)
-const SILENCE_TIMEOUT_RTTS: u32 = 4;
+/// Idle time after which a connection gives up its share and restarts with slow start. (RFC 5681
+/// §4.1: after a retransmission time-out, which Linux has at 0.2 s or more)
+const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Outstanding windows below which the next grant is due. (chosen: it arrives before the last data
 /// has left)
 pub(super) const GRANT_AHEAD_WINDOWS: u64 = 2;
 
 /// Minimum RTT of a connection that is paced. (chosen: below it, a window is too small to be a
-/// burst)
+/// burst; measured, docs/algorithms/sensitivity-gather.md: half of it loses goodput)
 const MIN_PACING_RTT: Duration = Duration::from_millis(2);
 
 /// Pacing rate in windows per RTT. (Linux in congestion avoidance, tcp_pacing_ca_ratio: 1.2)
 pub(super) const PACING_RATIO: f64 = 1.2;
-
-/// Relative change of the pacing rate that is sent to the sender. (chosen)
-const PACING_UPDATE_THRESHOLD: f64 = 0.1;
 
 /// Decision about a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,11 +84,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(
-        now: Duration,
-        new_connection: &NewConnection,
-        min_window_segments: u64,
-    ) -> Self {
+    pub(super) fn new(new_connection: &NewConnection, min_window_segments: u64) -> Self {
         let mss = new_connection.mss.0.max(1);
         let min_window = mss * min_window_segments.max(1);
         Self {
@@ -109,7 +92,7 @@ impl Connection {
             mss,
             min_window,
             ledger: Ledger::new(new_connection.grant_driven, new_connection.offered_window),
-            path: PathSamples::new(now, new_connection),
+            path: PathSamples::new(new_connection),
             is_waiting: false,
             is_demanding: false,
             pacing_rate: Rate::default(),
@@ -155,7 +138,7 @@ impl Connection {
     /// Updates whether it has demand, now or lately.
     pub(super) fn update_demanding(&mut self, now: Duration) -> bool {
         self.is_demanding = match self.activity.inactive_since {
-            Some(since) => self.is_waiting || now < since + SHARE_RETENTION,
+            Some(since) => self.is_waiting || now < since + IDLE_TIMEOUT,
             None => self.is_waiting || self.is_active(),
         };
         self.is_demanding
@@ -163,8 +146,7 @@ impl Connection {
 
     /// True if it was granted bytes and has delivered none for long.
     pub(super) fn is_silent(&self, now: Duration) -> bool {
-        now >= self.activity.last_progress
-            + MIN_SILENCE_TIMEOUT.max(self.path.rtt() * SILENCE_TIMEOUT_RTTS)
+        now >= self.activity.last_progress + settling_time(self.path.rtt())
     }
 
     /// Stops active time of a silent connection.
@@ -216,11 +198,8 @@ impl Connection {
             self.activity.last_progress = now;
         }
         self.active_time.start(now + self.path.rtt(), self.ledger.received);
-        let was_idle = self
-            .activity
-            .inactive_since
-            .take()
-            .is_some_and(|since| now >= since + IDLE_RESTART_TIMEOUT);
+        let was_idle =
+            self.activity.inactive_since.take().is_some_and(|since| now >= since + IDLE_TIMEOUT);
         self.in_slow_start |= was_idle;
         std::mem::take(&mut self.activity.is_new) || was_idle
     }
@@ -258,7 +237,7 @@ impl Connection {
     }
 
     fn increase_threshold(&self) -> f64 {
-        INCREASE_THRESHOLD.max(self.mss as f64 / self.window as f64)
+        NEGLIGIBLE_DIFFERENCE.max(self.mss as f64 / self.window as f64)
     }
 
     /// Decides about the window if an evaluation is due.
@@ -305,11 +284,16 @@ impl Connection {
         let rtt = self.path.known_min_rtt().filter(|&rtt| rtt >= MIN_PACING_RTT)?;
         let rate = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
         let change = (rate - self.pacing_rate.bits_per_sec() as f64).abs();
-        let is_changed = change > self.pacing_rate.bits_per_sec() as f64 * PACING_UPDATE_THRESHOLD;
+        let is_changed = change > self.pacing_rate.bits_per_sec() as f64 * NEGLIGIBLE_DIFFERENCE;
         is_changed.then(|| {
             self.pacing_rate = Rate::from_bits_per_sec(rate);
             self.pacing_rate
         })
+    }
+
+    /// True if the window exceeds a fair share by more than a negligible part.
+    pub(super) fn exceeds_share(&self, fair: u64) -> bool {
+        self.window as f64 > fair as f64 * (1.0 + NEGLIGIBLE_DIFFERENCE)
     }
 
     /// Returns the step by which the window changes outside of slow start.

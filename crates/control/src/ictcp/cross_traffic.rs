@@ -3,43 +3,19 @@
 //! A flow's share of a full queue is its share of the port. Backing off at each overflow would
 //! leave the port to loss-based cross traffic.
 
+use super::capacity::UNDERUSED_FRACTION;
+use super::connection::THROUGHPUT_SMOOTHING;
+use super::queue::{GROWTH_FACTOR, OVERFLOW_BETA};
+use super::slots::EVALUATION_SUBSLOTS;
 use crate::units::{Bytes, Rate};
 
 /// Target share of the port beside cross traffic; an overflow below it suggests cross traffic.
 /// (chosen: an overflowing port is full, and half is fair)
 const TARGET_SHARE: f64 = 0.5;
 
-/// Share above which the queue shrinks again. (chosen: the target and its error)
-const MAX_SHARE: f64 = 0.6;
-
-/// Share at which cross traffic has ended. (chosen)
-const NO_CROSS_TRAFFIC_SHARE: f64 = 0.8;
-
-/// Subslots without an overflow after which cross traffic has ended. (chosen: 1 s at least)
-const NO_OVERFLOW_SUBSLOTS: u32 = 100;
-
-/// Rate after backing off to 0.7, relative to before, below which cross traffic is present.
-/// (chosen: between 0.7 with cross traffic and 1 without)
-const CONTENDED_RATE_FRACTION: f64 = 0.87;
-
-/// Subslots of that test. (chosen: as many as a trial of a longer queue)
-const TEST_SUBSLOTS: u32 = 8;
-
-/// Factor of a step of the queue. (chosen)
-const QUEUE_STEP_FACTOR: f64 = 1.25;
-
-/// Subslots between two steps. (chosen)
-const QUEUE_STEP_SUBSLOTS: u32 = 3;
-
-/// Queue growth after which the rate gain is checked. (chosen)
-const GROWTH_CHECK_FACTOR: f64 = 2.0;
-
-/// Rate gain below which that growth shows no cross traffic. (chosen: less than proportional, as
-/// cross traffic backs off slowly)
-const MIN_GROWTH_GAIN: f64 = 1.2;
-
-/// Weight of a subslot in the smoothed rate. (chosen: windows of cross traffic oscillate)
-const RATE_SMOOTHING_WEIGHT: f64 = 0.25;
+/// Rate after backing off, relative to before, below which cross traffic is present: halfway
+/// between all of the factor with cross traffic, and 1 without.
+const CONTENDED_RATE_FRACTION: f64 = (1.0 + OVERFLOW_BETA) / 2.0;
 
 /// Finding about cross traffic, with the allowed queue that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +51,8 @@ enum State {
         rate_sum: f64,
         subslots: u32,
     },
-    /// Queue and rate at the last check, and subslots since the last overflow and step.
+    /// Subslots since the last step.
     Contended {
-        queue_before: Bytes,
-        rate_before: f64,
-        subslots_without_overflow: u32,
         subslots: u32,
     },
 }
@@ -102,10 +75,7 @@ impl CrossTraffic {
             self.rate = current_rate.bits_per_sec() as f64;
         }
         match &mut self.state {
-            State::Contended { subslots_without_overflow, .. } => {
-                *subslots_without_overflow = 0;
-                return false;
-            }
+            State::Contended { .. } => return false,
             State::Testing { .. } => {}
             State::Alone => {
                 if self.share().is_some_and(|share| share < TARGET_SHARE) {
@@ -130,7 +100,7 @@ impl CrossTraffic {
         is_underused: bool,
     ) -> Option<Finding> {
         let rate = rate.bits_per_sec() as f64;
-        let weight = if self.subslot_count > 0 { RATE_SMOOTHING_WEIGHT } else { 1.0 };
+        let weight = if self.subslot_count > 0 { 1.0 - THROUGHPUT_SMOOTHING } else { 1.0 };
         self.subslot_count = self.subslot_count.saturating_add(1);
         self.rate += weight * (rate - self.rate);
         match self.state {
@@ -138,22 +108,19 @@ impl CrossTraffic {
             State::Testing { queue_before, rate_before, rate_sum, subslots } => {
                 self.test(queue_before, rate_before, rate_sum + rate, subslots + 1)
             }
-            State::Contended { queue_before, rate_before, subslots_without_overflow, subslots } => {
-                let is_over = subslots_without_overflow >= NO_OVERFLOW_SUBSLOTS
-                    || self.share().is_none_or(|share| share >= NO_CROSS_TRAFFIC_SHARE);
-                if is_over {
-                    self.state = State::Alone;
-                    return Some(Finding::Ended);
-                }
-                let (subslots_without_overflow, subslots) =
-                    (subslots_without_overflow + 1, subslots + 1);
-                self.state = State::Contended {
-                    queue_before,
-                    rate_before,
-                    subslots_without_overflow,
-                    subslots,
-                };
-                if subslots < QUEUE_STEP_SUBSLOTS { None } else { self.step(queue, is_underused) }
+            State::Contended { .. }
+                if self.share().is_none_or(|share| share >= UNDERUSED_FRACTION) =>
+            {
+                self.state = State::Alone;
+                Some(Finding::Ended)
+            }
+            State::Contended { subslots } if subslots + 1 < EVALUATION_SUBSLOTS => {
+                self.state = State::Contended { subslots: subslots + 1 };
+                None
+            }
+            State::Contended { .. } => {
+                self.state = State::Contended { subslots: 0 };
+                self.step(queue, is_underused)
             }
         }
     }
@@ -166,43 +133,24 @@ impl CrossTraffic {
         rate_sum: f64,
         subslots: u32,
     ) -> Option<Finding> {
-        if subslots < TEST_SUBSLOTS {
+        if subslots < EVALUATION_SUBSLOTS {
             self.state = State::Testing { queue_before, rate_before, rate_sum, subslots };
             return None;
         }
         let is_less = rate_sum / f64::from(subslots) < rate_before * CONTENDED_RATE_FRACTION;
         self.state = match is_less {
-            true => State::Contended {
-                queue_before,
-                rate_before,
-                subslots_without_overflow: 0,
-                subslots: 0,
-            },
+            true => State::Contended { subslots: 0 },
             false => State::Alone,
         };
         Some(if is_less { Finding::Detected(queue_before) } else { Finding::Absent })
     }
 
     /// Steps the queue towards the target share.
-    fn step(&mut self, queue: Bytes, is_underused: bool) -> Option<Finding> {
-        let State::Contended { queue_before, rate_before, subslots_without_overflow, .. } =
-            self.state
-        else {
-            return None;
-        };
-        let has_grown = queue.0 as f64 >= queue_before.0 as f64 * GROWTH_CHECK_FACTOR;
-        if has_grown && self.rate < rate_before * MIN_GROWTH_GAIN {
-            self.state = State::Alone;
-            return Some(Finding::Absent);
-        }
-        let (queue_before, rate_before) =
-            if has_grown { (queue, self.rate) } else { (queue_before, rate_before) };
-        self.state =
-            State::Contended { queue_before, rate_before, subslots_without_overflow, subslots: 0 };
+    fn step(&self, queue: Bytes, is_underused: bool) -> Option<Finding> {
         let share = self.share()?;
         let factor = match () {
-            () if share > MAX_SHARE => 1.0 / QUEUE_STEP_FACTOR,
-            () if share < TARGET_SHARE && is_underused => QUEUE_STEP_FACTOR,
+            () if share > TARGET_SHARE => 1.0 / GROWTH_FACTOR,
+            () if is_underused => GROWTH_FACTOR,
             () => return None,
         };
         Some(Finding::QueueAdjusted(Bytes((queue.0 as f64 * factor) as u64)))

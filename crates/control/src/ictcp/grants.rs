@@ -10,24 +10,16 @@ use super::{Action, ConnectionId, Ictcp};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// Minimum grant. (chosen: a request is small beside what it grants)
-const MIN_GRANT_BYTES: u64 = 256 << 10;
+/// Grant, unless windows are larger. (chosen: a request is small beside what it grants; measured,
+/// docs/algorithms/sensitivity-gather.md: half of it loses goodput, twice gains none)
+const GRANT_BYTES: u64 = 256 << 10;
 
-/// Maximum grant. (chosen: its transfer is short beside a second)
-const MAX_GRANT_BYTES: u64 = 4 << 20;
-
-/// Time at the full capacity that a grant covers, within these bounds. (chosen)
-const GRANT_TIME: Duration = Duration::from_millis(2);
-
-/// Minimum number of active connections. (chosen: one may be slow)
-const MIN_ACTIVE_CONNECTIONS: u64 = 4;
-
-/// Window, in segments, of each active connection beyond that number. (RFC 5681 §3.2: losses of a
+/// Window, in segments, of each active connection. (RFC 5681 §3.2: losses of a
 /// smaller window show only by a time-out)
 const MIN_SHARE_SEGMENTS: u64 = 4;
 
-/// Divisor of all windows for their growth per slot while the capacity is unknown. (chosen:
-/// slow start doubles and overshoots by as much)
+/// Divisor of all windows for their growth per slot while the capacity is unknown. (measured,
+/// docs/algorithms/sensitivity-gather.md: half or twice finds it later)
 pub(super) const CAPACITY_PROBE_DIVISOR: u64 = 8;
 
 /// Fair share of a connection.
@@ -74,7 +66,7 @@ impl Ictcp {
         let capacity = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
         let total = (capacity * rtt_sum / count as f64) as u64 + self.queue.limit.0;
         let active_limit = (total * count).checked_div(min_share_sum).unwrap_or(count);
-        count.min(active_limit.max(MIN_ACTIVE_CONNECTIONS).max(unscheduled))
+        count.min(active_limit.max(1).max(unscheduled))
     }
 
     /// Returns the fair share of a connection with demand.
@@ -105,11 +97,7 @@ impl Ictcp {
             let target = self.share().bdp(connection) + self.queue.limit.0 / 2;
             return target.saturating_sub(connection.ledger.outstanding());
         }
-        let capacity = self.capacity.rate().unwrap_or_default().bytes_per_sec() as f64;
-        let size = (capacity * GRANT_TIME.as_secs_f64()) as u64;
-        let size = size
-            .clamp(MIN_GRANT_BYTES, MAX_GRANT_BYTES)
-            .max(connection.window * GRANT_AHEAD_WINDOWS * 2);
+        let size = GRANT_BYTES.max(connection.window * GRANT_AHEAD_WINDOWS * 2);
         size.min(connection.max_grant())
     }
 

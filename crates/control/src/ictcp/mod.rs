@@ -48,14 +48,6 @@ use std::time::Duration;
 /// Identifier of a data connection.
 pub type ConnectionId = u64;
 
-/// Available bandwidth below which connections above their share shrink, as a fraction of the
-/// capacity. (paper, §IV-D: 0.2)
-const SCARCE_BANDWIDTH_FRACTION: f64 = 0.2;
-
-/// Window above which a connection exceeds its share, in shares. (chosen: a tighter limit would
-/// oscillate by a step or two)
-const FAIR_SHARE_TOLERANCE: f64 = 1.1;
-
 /// Properties of the port and its senders.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
@@ -161,7 +153,7 @@ impl Ictcp {
 
     /// Adds a connection.
     pub fn join(&mut self, now: Duration, id: ConnectionId, new_connection: &NewConnection) {
-        let mut connection = Connection::new(now, new_connection, self.config.min_window_segments);
+        let mut connection = Connection::new(new_connection, self.config.min_window_segments);
         if !new_connection.grant_driven {
             // An unscheduled sender sends as soon as it has data.
             self.demanding_count += u64::from(connection.update_demanding(now));
@@ -187,9 +179,7 @@ impl Ictcp {
         let share = self.share();
         for (&id, connection) in &mut self.connections {
             let fair = share.window(connection);
-            if connection.window as f64 > fair as f64 * FAIR_SHARE_TOLERANCE
-                && connection.set_window(fair)
-            {
+            if connection.exceeds_share(fair) && connection.set_window(fair) {
                 self.actions.push(Action::SetWindow(
                     id,
                     Bytes(connection.window),
@@ -300,7 +290,7 @@ impl Ictcp {
             self.on_received(now, sample.id, sample.received);
             let Some(connection) = self.connections.get_mut(&sample.id) else { continue };
             connection.path.on_rtt(sample.rtt);
-            if connection.path.on_lost(now, sample.lost_segments) {
+            if connection.path.on_lost(sample.lost_segments) {
                 lossy.push(sample.id);
             }
         }
@@ -339,37 +329,22 @@ impl Ictcp {
             let is_underused = !self.waiting.is_empty() || self.is_window_limited();
             self.capacity.on_rate(rate, self.slots.subslot());
             match self.cross_traffic.on_rate(rate, self.queue.limit, is_underused) {
-                Some(Finding::Detected(bytes)) => {
-                    self.capacity.restore_known();
+                Some(Finding::Detected(bytes) | Finding::QueueAdjusted(bytes)) => {
                     self.queue.set_limit(now, bytes);
                 }
-                Some(Finding::QueueAdjusted(bytes)) => self.queue.set_limit(now, bytes),
                 Some(Finding::Absent | Finding::Ended) => self.queue.reset_limit(),
                 None if self.cross_traffic.is_present() => {}
                 None => {
-                    let (capacity, estimate) = (self.capacity.rate(), self.queue_estimate());
-                    self.queue.on_rate(now, rate, capacity, is_underused, estimate);
+                    self.queue.on_rate(now, rate, self.capacity.rate(), is_underused);
                 }
             }
             self.active_limit.take();
             let free = self.capacity.free(rate);
             self.slots.start(subslot, free);
-            let scarce = self.capacity.rate().unwrap_or_default().bits_per_sec() as f64
-                * SCARCE_BANDWIDTH_FRACTION;
-            if subslot == Subslot::Increase && (free.bits_per_sec() as f64) < scarce {
+            if subslot == Subslot::Increase && self.capacity.is_scarce(free) {
                 self.enforce_fairness();
             }
         }
-    }
-
-    /// Estimates the port's queue from the RTTs of active connections.
-    fn queue_estimate(&self) -> Option<Bytes> {
-        let active = self.active.iter().filter_map(|id| self.connections.get(id));
-        let delays = active.filter_map(|connection| connection.path.queue_delay());
-        let (count, sum) = delays.fold((0, Duration::ZERO), |(n, sum), delay| (n + 1, sum + delay));
-        let mean = sum.checked_div(count)?;
-        let rate = self.capacity.rate()?.bytes_per_sec() as f64;
-        Some(Bytes((rate * mean.as_secs_f64()) as u64))
     }
 
     /// Returns the subslot length: the RTTs of the connections weighted by their traffic. (paper,
@@ -399,14 +374,13 @@ impl Ictcp {
 
     /// Handles an overflow of the port's queue.
     fn handle_overflow(&mut self, now: Duration) {
-        // Data sent before the overflow was noticed arrives for a few RTTs. (chosen: four)
-        if self.queue.is_settling(now, self.max_rtt() * 4 + slots::MIN_SUBSLOT * 2) {
+        // Data sent before the overflow was noticed still arrives.
+        if self.queue.is_settling(now, slots::settling_time(self.max_rtt())) {
             return;
         }
         if !self.cross_traffic.on_overflow(self.queue.limit, self.active_time.rate()) {
             return;
         }
-        self.capacity.on_overflow();
         self.queue.on_overflow(now);
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
             if connection.scale_window(OVERFLOW_BETA) {
@@ -424,9 +398,7 @@ impl Ictcp {
         let share = self.share();
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
             let fair = share.window(connection);
-            if connection.window as f64 > fair as f64 * FAIR_SHARE_TOLERANCE
-                && connection.decrease_by_step()
-            {
+            if connection.exceeds_share(fair) && connection.decrease_by_step() {
                 self.actions.push(Action::SetWindow(
                     id,
                     Bytes(connection.window),

@@ -1,21 +1,11 @@
 //! RTT and losses of one connection.
 
 use super::NewConnection;
+use super::slots::MIN_SUBSLOT;
 use std::time::Duration;
-
-/// Time after joining for which losses of an already sending connection count as earlier ones.
-/// (chosen: Linux's minimum retransmission time-out, 0.2 s, and a few ticks)
-const JOIN_LOSS_GRACE: Duration = Duration::from_millis(250);
 
 /// RTT assumed until one is known. (chosen: a local network with its hosts)
 const DEFAULT_RTT: Duration = Duration::from_millis(1);
-
-/// Minimum RTT increase that indicates a queue elsewhere on the path. (chosen: ten times the delays
-/// of hosts, and more than the port's queue)
-const MIN_REMOTE_QUEUE_DELAY: Duration = Duration::from_millis(5);
-
-/// The same as a fraction of the minimum RTT; the longer delay counts. (chosen)
-const REMOTE_QUEUE_RTT_FRACTION: f64 = 0.25;
 
 /// RTT and losses of one connection.
 #[derive(Debug)]
@@ -24,20 +14,16 @@ pub(super) struct PathSamples {
     min_rtt: Option<Duration>,
     lost_segments: u64,
     has_new_loss: bool,
-    /// Time before which losses count as having occurred before it joined.
-    losses_count_from: Duration,
 }
 
 impl PathSamples {
     /// Returns the samples of a connection that joins.
-    pub(super) fn new(now: Duration, new_connection: &NewConnection) -> Self {
-        let grace = if new_connection.grant_driven { Duration::ZERO } else { JOIN_LOSS_GRACE };
+    pub(super) fn new(new_connection: &NewConnection) -> Self {
         Self {
             rtt: new_connection.rtt,
             min_rtt: new_connection.rtt,
             lost_segments: new_connection.lost_segments,
             has_new_loss: false,
-            losses_count_from: now + grace,
         }
     }
 
@@ -49,8 +35,8 @@ impl PathSamples {
     }
 
     /// Records the segments lost so far; returns whether the number has grown.
-    pub(super) fn on_lost(&mut self, now: Duration, lost_segments: u64) -> bool {
-        let is_more = lost_segments > self.lost_segments && now >= self.losses_count_from;
+    pub(super) fn on_lost(&mut self, lost_segments: u64) -> bool {
+        let is_more = lost_segments > self.lost_segments;
         self.lost_segments = self.lost_segments.max(lost_segments);
         self.has_new_loss |= is_more;
         is_more
@@ -76,15 +62,9 @@ impl PathSamples {
         self.min_rtt
     }
 
-    /// Returns the RTT increase over the minimum.
-    pub(super) fn queue_delay(&self) -> Option<Duration> {
-        Some(self.rtt?.saturating_sub(self.min_rtt?))
-    }
-
     /// Returns true if a queue stands elsewhere on the path.
     pub(super) fn has_remote_queue(&self) -> bool {
-        let min_rtt = self.min_rtt();
-        self.rtt()
-            > min_rtt + MIN_REMOTE_QUEUE_DELAY.max(min_rtt.mul_f64(REMOTE_QUEUE_RTT_FRACTION))
+        // A queue of a subslot exceeds that of any port, and jitter grows with the RTT.
+        self.rtt().saturating_sub(self.min_rtt()) > MIN_SUBSLOT.max(self.min_rtt() / 2)
     }
 }

@@ -9,6 +9,16 @@ use std::time::Duration;
 /// the paper's driver sees each packet)
 pub(super) const MIN_SUBSLOT: Duration = Duration::from_millis(10);
 
+/// Subslots after which rates are compared: of a trial of a longer queue, of a test for cross
+/// traffic, and between two steps of the queue beside it. So many growths without a new peak show
+/// the capacity. (measured, docs/algorithms/sensitivity-gather.md: half or twice loses goodput)
+pub(super) const EVALUATION_SUBSLOTS: u32 = 8;
+
+/// Returns the time after which a decision or a grant has had its effect: two RTTs and subslots.
+pub(super) fn settling_time(rtt: Duration) -> Duration {
+    (rtt + MIN_SUBSLOT) * 2
+}
+
 /// Subslot of a global slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Subslot {

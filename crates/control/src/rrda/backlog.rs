@@ -14,13 +14,13 @@ use std::time::Duration;
 /// long for a chunk of 256 KiB)
 const STALL_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// Slack of the ceiling above the last backlog, as receiving and processing alternate. (chosen: the
-/// guaranteed room of a connection, six chunks of 256 KiB)
-const SLACK_BYTES: Bytes = Bytes(6 * (256 << 10));
-
 /// Backlog of one processor, beyond guaranteed room. Times count from any fixed origin.
 #[derive(Debug, Clone)]
 pub struct Backlog {
+    /// Guaranteed room, and slack of the ceiling above the last backlog.
+    ///
+    /// Receiving and processing alternate.
+    guaranteed: Bytes,
     ceiling: Bytes,
     /// Time of the last progress, or of the first arrival at an idle processor.
     last_processed: Duration,
@@ -32,10 +32,11 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Creates an empty backlog.
+    /// Creates an empty backlog of a processor with guaranteed room.
     #[must_use]
-    pub fn new(now: Duration) -> Self {
+    pub fn new(now: Duration, guaranteed: Bytes) -> Self {
         Self {
+            guaranteed,
             ceiling: Bytes(0),
             last_processed: now,
             epoch_start: now,
@@ -53,7 +54,7 @@ impl Backlog {
     pub fn on_processed(&mut self, now: Duration, beyond: Bytes) {
         self.advance(now);
         self.last_processed = now;
-        self.ceiling = self.ceiling.min(beyond + SLACK_BYTES);
+        self.ceiling = self.ceiling.min(beyond + self.guaranteed);
     }
 
     /// True if the queue may grow to `beyond` bytes beyond guaranteed room.
@@ -111,7 +112,7 @@ mod tests {
 
     impl Run {
         fn new() -> Self {
-            let backlog = Backlog::new(Duration::ZERO);
+            let backlog = Backlog::new(Duration::ZERO, Bytes(GUARANTEED));
             Self { backlog, queued: 0, rejected: 0, starved: 0, max_queued: 0 }
         }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 /// Fraction of peak processing below which processing is stalled. (chosen: other load halves the
 /// rate for a while, which needs no more room)
-const STALL_FRACTION: f64 = 0.25;
+const STALL_FRACTION: f64 = 0.5;
 
-/// Decay of peak arrival and processing, per epoch. (chosen: a peak is forgotten within about 2 s)
-const PEAK_DECAY: f64 = 0.95;
+/// Decay of peak arrival and processing, per epoch: they are forgotten as usage is.
+const PEAK_DECAY: f64 = 1.0 - 1.0 / USAGE_HISTORY_EPOCHS as f64;
 
 /// Observation of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

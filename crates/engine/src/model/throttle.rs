@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Burst size while there is no limit, in bytes. (chosen: that of a fast limit; a limit that begins
+/// Burst size while there is no limit, in bytes. (chosen: one read of a stream; a limit that begins
 /// finds no more than this under way in each stream)
 const UNLIMITED_BURST_BYTES: usize = 256 << 10;
 

@@ -149,7 +149,7 @@ impl BufferPool {
         Arc::new(PoolShare {
             pool: Arc::clone(self),
             used: AtomicU64::new(0),
-            backlog: Mutex::new(Backlog::new(state.origin.elapsed())),
+            backlog: Mutex::new(Backlog::new(state.origin.elapsed(), Bytes(GUARANTEED_BYTES))),
             released: Condvar::new(),
         })
     }

@@ -67,7 +67,7 @@ fn sockets() -> String {
     .concat()
 }
 
-/// Pool between a path and a disk in steps of a millisecond, with bytes of each per step.
+/// Pool between a path and a disk, with bytes of each per millisecond.
 fn pool(name: &str, memory: f64, seconds: u64, path: u64, disk: impl Fn(u64) -> u64) -> String {
     let mut control = PoolLimit::new(Bounds { min: Bytes(4 * MIB), max: Bytes(256 * MIB) });
     let (mut queued, mut written, mut possible, mut sizes) = (0_u64, 0, 0, 0.0);
@@ -151,7 +151,7 @@ fn backlog(name: &str, seconds: u64, path: u64, processable: impl Fn(u64) -> u64
     const CHUNK: u64 = 256 << 10;
     /// Guaranteed room.
     const GUARANTEED: u64 = 6 * CHUNK;
-    let mut control = Backlog::new(Duration::ZERO);
+    let mut control = Backlog::new(Duration::ZERO, Bytes(GUARANTEED));
     let (mut queued, mut arrived, mut credit, mut processed) = (0, 0, 0, 0);
     let (mut unlimited, mut possible, mut refused, mut sum) = (0_u64, 0, 0, 0);
     for step in 0..seconds * 10_000 {

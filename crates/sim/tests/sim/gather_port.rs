@@ -51,7 +51,7 @@ pub(crate) struct Line {
     pub(crate) uplink: LinkConfig,
     /// Number of the link that it shares with other senders behind its own.
     pub(crate) shared: Option<usize>,
-    /// It sends whenever it has data, without grants, and joins later.
+    /// The sender needs no grants, and joins later.
     pub(crate) is_unscheduled: bool,
 }
 
@@ -65,7 +65,7 @@ impl Line {
     }
 }
 
-/// What the port and its senders are like, and what the controller is told.
+/// Properties of the port and its senders, and the knowledge of the controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) path: PathConfig,
@@ -114,6 +114,8 @@ impl Setup {
 pub(crate) struct Port {
     pub(crate) world: World,
     shared: Route,
+    /// Links that several lines share.
+    links: Vec<LinkId>,
     pub(crate) flows: Vec<FlowId>,
     setup: Setup,
     pub(crate) control: Ictcp,
@@ -131,7 +133,9 @@ pub(crate) struct Port {
     busy: BTreeSet<usize>,
     rng: fastrand::Rng,
     last_tick: Duration,
-    /// Sum of the port's queue at each step, in bytes, and their number.
+    /// Sum of the queues at each step, in bytes, and number of steps.
+    ///
+    /// Queues are those of the port and of shared links.
     queue: (u64, u64),
 }
 
@@ -170,6 +174,7 @@ impl Port {
         let mut port = Self {
             world,
             shared,
+            links,
             flows,
             setup,
             control,
@@ -281,8 +286,9 @@ impl Port {
             self.world.write(self.flows[sender], bytes);
         }
         self.world.run_until(until);
-        let queue = self.world.backlog(self.shared.forward[0]);
-        self.queue = (self.queue.0 + queue.0, self.queue.1 + 1);
+        let links = [self.shared.forward[0]].into_iter().chain(self.links.iter().copied());
+        let queue: u64 = links.map(|link| self.world.backlog(link).0).sum();
+        self.queue = (self.queue.0 + queue, self.queue.1 + 1);
         if !self.is_tuned() {
             return;
         }
@@ -361,7 +367,7 @@ impl Port {
         self.flows.iter().map(|&flow| self.world.stats(flow).sender.retransmits).sum()
     }
 
-    /// Returns the mean queue since the last call, in bytes.
+    /// Returns the mean of those queues since the last call, in bytes.
     pub(crate) fn take_mean_queue(&mut self) -> f64 {
         let (sum, count) = std::mem::take(&mut self.queue);
         sum as f64 / count.max(1) as f64
