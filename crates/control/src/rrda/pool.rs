@@ -14,9 +14,6 @@ use std::time::Duration;
 /// rate for a while, which needs no more room)
 const STALL_FRACTION: f64 = 0.5;
 
-/// Decay of peak arrival and processing, per epoch: they are forgotten as usage is.
-const PEAK_DECAY: f64 = 1.0 - 1.0 / USAGE_HISTORY_EPOCHS as f64;
-
 /// Observation of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
@@ -84,11 +81,13 @@ impl PoolLimit {
         let minimum = (interval.min_used.0, interval.was_starved);
         push_bounded(&mut self.history, minimum, USAGE_HISTORY_EPOCHS);
         let is_stalled = processed < STALL_FRACTION * self.peak_processing;
+        // Peaks are forgotten as usage is.
+        let decay = 1.0 - 1.0 / USAGE_HISTORY_EPOCHS as f64;
         // With room, arrival would have been as high as before.
         let peak_arrival =
-            if blocked > 0.0 { self.peak_arrival } else { PEAK_DECAY * self.peak_arrival };
+            if blocked > 0.0 { self.peak_arrival } else { decay * self.peak_arrival };
         self.peak_arrival = peak_arrival.max(arrived);
-        self.peak_processing = (PEAK_DECAY * self.peak_processing).max(processed);
+        self.peak_processing = (decay * self.peak_processing).max(processed);
         let was_starved = self.history.iter().any(|&(_, was_starved)| was_starved);
         let missed = if is_stalled && was_starved { blocked * self.peak_arrival } else { 0.0 };
         // Data that stayed in the pool throughout the history makes room useless.
