@@ -1,6 +1,6 @@
 //! Attribution of a delay: trials with a wider window, and the outcome of reductions.
 
-use super::limiter::{LONG_QUEUE_RTTS, Limiter};
+use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
 use crate::path_control::{Reason, State};
@@ -14,10 +14,6 @@ const SMALL_TRIAL_STEP: f64 = 0.04;
 
 /// Share of the capacity from which the path is likely full. (chosen: beyond the error of trains)
 const NEAR_CAPACITY_SHARE: f64 = 0.85;
-
-/// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial would add as
-/// much)
-const MAX_TRIAL_QUEUE: f64 = 0.25;
 
 /// Responses to a step that are none, or nearly the whole. (chosen: halfway to the response beside
 /// one equal flow)
@@ -107,6 +103,11 @@ impl Limiter {
         self.cut = None;
         let reason = Reason::CongestedQueue(round.queue);
         let count = self.trial.on_foreign_queue(round.now);
+        // Another route loses nothing.
+        let has_lost = cut.has_lost || round.retransmits > 0;
+        if has_lost && path.is_minor_share(round.rate) {
+            return Some(Outcome::Left(Reason::SharedOverflow(round.queue)));
+        }
         if count > MAX_FINDINGS || is_long {
             return Some(Outcome::Left(reason));
         }

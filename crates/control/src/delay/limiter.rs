@@ -4,7 +4,7 @@
 use super::losses::LossHistory;
 use super::path::{Path, bytes, per, ratio, scaled};
 use super::round::{Cut, Outcome, Round};
-use super::samples::LIFETIME;
+use super::samples::{LIFETIME, STANDING_SAMPLES};
 use super::target::{Level, QueueTarget};
 use super::trial::Trial;
 use crate::bottleneck::Bottleneck;
@@ -22,9 +22,6 @@ const REQUEST_TIME: Duration = Duration::from_millis(10);
 /// RTTs over which the rate is measured while losses are repaired. (chosen: a fast recovery takes
 /// one or two, and delivers all data behind a loss at once)
 pub(super) const LOSSY_RATE_RTTS: u32 = 4;
-
-/// Delay samples in a row above the target that end a round early. (chosen: as `MIN_ROUND`)
-const EARLY_QUEUE_SAMPLES: usize = 4;
 
 /// Factor of the limit up to which a rate counts. (chosen: more was delivered late)
 const MAX_RATE_EXCESS: f64 = 1.1;
@@ -86,6 +83,10 @@ const ACK_LIMITED_ROUNDS: u32 = 3;
 /// still passes the rest)
 const LOSSLESS_SHARE: f64 = 0.98;
 
+/// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial would add as
+/// much)
+pub(super) const MAX_TRIAL_QUEUE: f64 = 0.25;
+
 /// RTTs of a long queue. (chosen: no jitter is as long)
 pub(super) const LONG_QUEUE_RTTS: u32 = 2;
 
@@ -128,7 +129,10 @@ pub(super) struct Limiter {
     /// Pacing rate that was requested last.
     requested: Rate,
     pub(super) target: QueueTarget,
+    /// Losses without a queue.
     losses: LossHistory,
+    /// Overflows of a queue at less than half of the line.
+    overflows: LossHistory,
     /// Time from which the last change shows.
     pub(super) settled_at: Duration,
     growth: Growth,
@@ -158,7 +162,7 @@ impl Limiter {
     /// Takes the window of the start as a reduction of one that left a queue.
     pub(super) fn begin_draining(&mut self, path: &Path, rate: Rate, queue: Duration) {
         let window = bytes(rate, path.rtt() + queue);
-        self.cut = Some(Cut { window, queue, rate, count: 1 });
+        self.cut = Some(Cut { window, queue, rate, count: 1, has_lost: false });
     }
 
     /// Forgets losses, as the congestion control has changed.
@@ -208,7 +212,7 @@ impl Limiter {
         let queue = if now >= from + (rtt / 2).max(MIN_ROUND) {
             samples.least_queue(from).filter(|(_, count)| *count > 1)?.0
         } else {
-            let queue = samples.latest_queue(EARLY_QUEUE_SAMPLES, from);
+            let queue = samples.latest_queue(STANDING_SAMPLES, from);
             Some(queue).filter(|&queue| self.target.level(queue, path.rtt()) == Level::High)?
         };
         let is_lossy = samples.retransmits_since(now.saturating_sub(rtt * LOSSY_RATE_RTTS)) > 0;
@@ -247,13 +251,15 @@ impl Limiter {
         let data = bytes(round.rate, round.now.saturating_sub(self.settled_at));
         if round.retransmits > 0 && !path.is_baseline_loss(round.retransmits, data) {
             self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
-            return self.on_loss(path, round);
+            return self.attribute(path, round).unwrap_or_else(|| self.on_loss(path, round));
         }
         if let Some(outcome) = self.end_trial(path, round).or_else(|| self.attribute(path, round)) {
             return outcome;
         }
         if self.is_given_up(path, round) {
-            return Outcome::Left(Reason::Unused);
+            let is_shared = self.overflows.is_recent(round.now);
+            let shared = Reason::SharedOverflow(round.queue);
+            return Outcome::Left(if is_shared { shared } else { Reason::Unused });
         }
         let level = self.target.level(round.queue, path.rtt());
         let is_used = self.is_used(path, round);
@@ -408,10 +414,12 @@ impl Limiter {
     fn cut(&mut self, path: &Path, round: &Round, queue: Duration) {
         self.growth.stop();
         // A queue that has doubled since is another one.
-        let first = Cut { window: self.window, queue, rate: round.rate, count: 0 };
+        let (window, rate) = (self.window, round.rate);
+        let first = Cut { window, queue, rate, count: 0, has_lost: false };
         let same = self.cut.filter(|cut| queue <= cut.queue * 2);
         let cut = same.unwrap_or(first);
-        self.cut = Some(Cut { count: cut.count + 1, ..cut });
+        let has_lost = cut.has_lost || round.retransmits > 0;
+        self.cut = Some(Cut { count: cut.count + 1, has_lost, ..cut });
         let rtt = path.rtt();
         let share = (rtt + self.target.queue(rtt)).div_duration_f64(rtt + queue);
         self.window = (self.window * share.clamp(LARGEST_CUT, 1.0)).max(path.least_window());
@@ -424,12 +432,24 @@ impl Limiter {
         sustained.max(scaled(self.highest_rate(), BURST_SHARE))
     }
 
+    /// Records an overflow; returns true if it is one of others, who fill most of the line.
+    ///
+    /// They keep a long queue; bursts overflow short ones.
+    pub(super) fn is_shared_overflow(&mut self, path: &Path, now: Duration, rate: Rate) -> bool {
+        let (rtt, min_rtt) = (path.samples.rtt(), path.samples.min_rtt());
+        let is_long = rtt > min_rtt + min_rtt.mul_f64(MAX_TRIAL_QUEUE);
+        is_long && path.is_minor_share(rate) && self.overflows.record(now, rtt)
+    }
+
     /// Reacts to losses: a queue overflowed, or the path drops above some rate, or at random.
     fn on_loss(&mut self, path: &mut Path, round: &Round) -> Outcome {
         let rtt = path.samples.rtt();
         let queue = path.samples.largest_queue(round.now.saturating_sub(rtt * 2));
         self.growth.stop();
         if self.target.level(queue, path.rtt()) != Level::Low {
+            if self.is_shared_overflow(path, round.now, round.rate) {
+                return Outcome::Left(Reason::SharedOverflow(queue));
+            }
             self.target.on_overflow(queue);
             self.trial.on_full(round);
             // Other traffic may have the rest of the line.

@@ -34,6 +34,11 @@ impl LossHistory {
         self.events.len() > MAX_EVENTS
     }
 
+    /// Returns true if there was an event lately.
+    pub(super) fn is_recent(&self, now: Duration) -> bool {
+        self.events.back().is_some_and(|&at| now <= at + MEMORY)
+    }
+
     /// Returns the number of remembered events.
     pub(super) fn count(&self) -> u32 {
         self.events.len() as u32

@@ -25,7 +25,7 @@ use crate::path_control::{
     Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, State,
 };
 use crate::units::{Bytes, Rate};
-use limiter::{Limiter, MIN_ROUND, STEP_RANGE};
+use limiter::{LOSSY_RATE_RTTS, Limiter, MIN_ROUND, STEP_RANGE};
 use path::{Path, bytes, scaled};
 use round::Outcome;
 use std::time::Duration;
@@ -45,6 +45,9 @@ const MAX_QUIET_DOUBLINGS: u32 = 5;
 /// Pacing rate in [`State::Disabled`], as a multiple of the capacity. (chosen: the end of slow
 /// start then overflows nothing, and the error of trains is smaller)
 const DISABLED_PACING_GAIN: f64 = 1.05;
+
+/// The same under BBR, beside flows that fill the line: the share of one of two flows.
+const SHARED_PACING_GAIN: f64 = 0.5;
 
 /// Segments of each stream that a window has to hold. (RFC 5681 §3.2: with four, a loss is repaired
 /// without a timeout)
@@ -109,13 +112,23 @@ impl DelayController {
         let disabled_by = self.left_by.filter(|_| self.state == State::Disabled);
         let has_foreign_queue = matches!(
             disabled_by,
-            Some(Reason::CongestedQueue(_) | Reason::SharedQueue(_) | Reason::Unsteady)
+            Some(
+                Reason::CongestedQueue(_)
+                    | Reason::SharedOverflow(_)
+                    | Reason::SharedQueue(_)
+                    | Reason::Unsteady
+            )
         );
         let is_limited = matches!(self.state, State::Limited | State::Growing);
         PathState {
             is_lossy: matches!(
                 disabled_by,
-                Some(Reason::CongestedLoss | Reason::Unused | Reason::AckQueue(_))
+                Some(
+                    Reason::CongestedLoss
+                        | Reason::SharedOverflow(_)
+                        | Reason::Unused
+                        | Reason::AckQueue(_)
+                )
             ),
             has_foreign_queue,
             is_short: disabled_by == Some(Reason::ShortPath),
@@ -191,30 +204,53 @@ impl DelayController {
             return None;
         }
         self.limiter.forget_losses();
-        if baseline_loss.is_none() {
-            let rate = self.path.samples.rate_over(self.path.samples.rtt().max(MIN_ROUND));
-            return Some(self.enter_limited(rate, now, Reason::LossSensitiveCc));
+        let (is_entered, rate) = (baseline_loss.is_some(), self.present_state(now).0);
+        if is_entered {
+            self.path.capacity = self.path.train_capacity;
         }
-        self.path.capacity = self.path.train_capacity;
-        let line = self.path.capacity.map(|rate| scaled(rate, start::START_GAIN));
-        let rate = line.unwrap_or_else(|| self.path.samples.rate_over(self.path.samples.rtt()));
-        Some(self.enter_limited(rate, now, Reason::LossTolerantCc))
+        let reason = if is_entered { Reason::LossTolerantCc } else { Reason::LossSensitiveCc };
+        if self.is_overflow_shared() {
+            self.quiet_since = now;
+            return Some(self.enter(State::Disabled, now, reason));
+        }
+        let line = self.path.capacity.filter(|_| is_entered);
+        let rate = line.map_or(rate, |rate| scaled(rate, start::START_GAIN));
+        Some(self.enter_limited(rate, now, reason))
+    }
+
+    /// Returns true if the path was left because a queue of others overflows.
+    fn is_overflow_shared(&self) -> bool {
+        matches!(self.left_by, Some(Reason::SharedOverflow(_)))
+    }
+
+    /// Returns the rate of the last RTT, and whether a queue stood.
+    fn present_state(&self, now: Duration) -> (Rate, bool) {
+        let samples = &self.path.samples;
+        let from = now.saturating_sub(samples.rtt().max(MIN_ROUND));
+        let queue = samples.least_queue(from).map_or(Duration::ZERO, |(queue, _)| queue);
+        let level = self.limiter.target.level(queue, self.path.rtt());
+        (samples.rate_over(now - from), level == Level::High)
     }
 
     /// Re-enables control once cross traffic has ended or the path has changed.
     fn observe_disabled(&mut self, latest: &Observation) -> Option<Decision> {
+        let (rate, stands) = self.present_state(latest.now);
         let samples = &self.path.samples;
-        let from = latest.now.saturating_sub(samples.rtt().max(MIN_ROUND));
-        let rate = samples.rate_over(latest.now - from);
-        let queue = samples.least_queue(from).map_or(Duration::ZERO, |(queue, _)| queue);
+        let rtt = samples.rtt().max(MIN_ROUND);
+        let from = latest.now.saturating_sub(rtt);
         if samples.retransmits_since(from) > 0 {
             self.quiet_since = latest.now;
+            if stands && self.limiter.is_shared_overflow(&self.path, latest.now, rate) {
+                return self.on_shared_overflow(latest.now);
+            }
         }
-        if self.path.capacity.is_some_and(|line| rate > scaled(line, 1.0 + STEP_RANGE.0)) {
+        // Data behind a loss arrives at once.
+        let is_repaired = latest.now > self.quiet_since + rtt * LOSSY_RATE_RTTS;
+        let is_above = |line| rate > scaled(line, 1.0 + STEP_RANGE.0);
+        if is_repaired && self.path.line().is_some_and(is_above) {
             self.path.capacity = None;
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }
-        let stands = self.limiter.target.level(queue, self.path.rtt()) == Level::High;
         let quiet_time = latest.now.saturating_sub(self.quiet_since);
         let least = if stands { QUIET_TIME_WITH_QUEUE } else { QUIET_TIME };
         if quiet_time < least * (1 << self.quiet_doublings) {
@@ -225,6 +261,16 @@ impl DelayController {
             self.path.samples.rebase(from, latest.now);
         }
         Some(self.enter_limited(rate, latest.now, Reason::Quiet))
+    }
+
+    /// Records that TCP loses segments in a queue of others.
+    fn on_shared_overflow(&mut self, now: Duration) -> Option<Decision> {
+        let samples = &self.path.samples;
+        let queue = samples.largest_queue(now.saturating_sub(samples.rtt().max(MIN_ROUND)));
+        let reason = Reason::SharedOverflow(queue);
+        let is_known = self.is_overflow_shared();
+        self.left_by = Some(reason);
+        (!is_known).then(|| self.enter(State::Disabled, now, reason))
     }
 
     fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
@@ -256,8 +302,10 @@ impl DelayController {
                 (Some(self.limiter.window), Some(self.limiter.limit(&self.path)))
             }
             State::Disabled => {
-                let line = self.path.capacity.filter(|_| !self.path.is_short());
-                (None, line.map(|rate| scaled(rate, DISABLED_PACING_GAIN)))
+                let line = self.path.line().filter(|_| !self.path.is_short());
+                let is_shared = self.path.baseline_loss.is_some() && self.is_overflow_shared();
+                let gain = if is_shared { SHARED_PACING_GAIN } else { DISABLED_PACING_GAIN };
+                (None, line.map(|rate| scaled(rate, gain)))
             }
             _ => (None, None),
         };

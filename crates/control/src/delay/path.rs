@@ -92,9 +92,19 @@ impl Path {
         self.first_data_at.is_none_or(|began| now < began + time)
     }
 
+    /// Returns the capacity of the line, unless it was refuted: others may have a part of it.
+    pub(super) fn line(&self) -> Option<Rate> {
+        self.train_capacity.filter(|_| self.capacity.is_some())
+    }
+
     /// Returns true if a rate is below the capacity.
     pub(super) fn is_below_line(&self, rate: Rate) -> bool {
         self.capacity.is_some_and(|line| rate < line)
+    }
+
+    /// Returns true if other flows must fill the line: a rate is below half of its capacity.
+    pub(super) fn is_minor_share(&self, rate: Rate) -> bool {
+        self.train_capacity.is_some_and(|line| rate < scaled(line, 0.5))
     }
 
     /// Returns a number of segments of each stream, in bytes.

@@ -33,4 +33,6 @@ pub(super) struct Cut {
     pub(super) rate: Rate,
     /// Reductions since then.
     pub(super) count: u32,
+    /// True if the queue overflowed.
+    pub(super) has_lost: bool,
 }

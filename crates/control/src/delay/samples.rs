@@ -5,6 +5,10 @@ use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Probes in a row during which a queue stands. (measured, kinds of path in virtual time: with
+/// three the median regret is 0.7 % higher)
+pub(super) const STANDING_SAMPLES: usize = 4;
+
 /// Time for which samples are kept: RTTs, and at least this time. (chosen: a round and its effect,
 /// and the rate over four RTTs)
 const RETENTION: (u32, Duration) = (6, Duration::from_secs(1));
@@ -145,9 +149,14 @@ impl Samples {
         self.delays_since(from).min().map(|least| (self.above_base(least), count))
     }
 
-    /// Returns the largest queueing delay since a time.
+    /// Returns the largest queueing delay that stood for half of the probes since a time.
+    ///
+    /// [`STANDING_SAMPLES`] probes suffice.
     pub(super) fn largest_queue(&self, from: Duration) -> Duration {
-        self.above_base(self.delays_since(from).max().unwrap_or_default())
+        let delays: Vec<Duration> = self.delays_since(from).collect();
+        let count = (delays.len() / 2).clamp(1, STANDING_SAMPLES);
+        let stood = delays.windows(count).filter_map(|some| some.iter().min()).max();
+        stood.map_or(Duration::ZERO, |&stood| self.above_base(stood))
     }
 
     /// Returns the smallest queueing delay of the latest `count` probes since a time.

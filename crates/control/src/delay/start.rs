@@ -3,16 +3,13 @@
 use super::DelayController;
 use super::limiter::{LOSSY_RATE_RTTS, MIN_ROUND, USED_SHARE};
 use super::path::{Path, bytes, scaled};
+use super::samples::STANDING_SAMPLES;
 use super::target::Level;
 use crate::bottleneck::Bottleneck;
 pub(super) use crate::path_control::START_GAIN;
 use crate::path_control::{Config, Decision, Observation, Reason, Start, State};
 use crate::units::Rate;
 use std::time::Duration;
-
-/// Delay samples in a row above the base that make a queue in the start. (chosen: one or two are
-/// chance)
-const START_QUEUE_SAMPLES: usize = 3;
 
 /// Growth of the rate per RTT below which slow start has ended. (chosen: slow start doubles it;
 /// between 1 and 2, nearer to 1)
@@ -103,7 +100,7 @@ impl DelayController {
         if now > scaled(before, MIN_START_GROWTH) || latest.bottleneck != Bottleneck::Path {
             return None;
         }
-        let queue = self.path.samples.latest_queue(START_QUEUE_SAMPLES, Duration::ZERO);
+        let queue = self.path.samples.latest_queue(STANDING_SAMPLES, Duration::ZERO);
         if self.limiter.target.level(queue, self.min_rtt()) == Level::High {
             let rate = self.path.samples.rate_over(rtt / 2).max(now);
             if self.is_initial_window_rate(rate, latest.now) {

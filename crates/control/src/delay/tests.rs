@@ -238,6 +238,28 @@ fn random_loss_leaves_the_path_to_tcp_and_bbr_returns() {
 }
 
 #[test]
+fn overflow_of_others_leaves_half_of_the_line_to_them_under_bbr() {
+    let mut fluid = Fluid::new(300.0, 30);
+    fluid.run(3_000);
+    // Others fill the queue, and leave a third of the line.
+    fluid.buffer = MS * 10;
+    (fluid.capacity, fluid.extra_delay, fluid.loss) = (100.0, MS * 20, 0.002);
+    fluid.run(3_000);
+    assert!(fluid.has_reason(|reason| matches!(reason, Reason::SharedOverflow(_))));
+    let found = fluid.controller.path_state();
+    assert!(found.is_lossy && found.has_foreign_queue, "{found:?}");
+    let baseline = LossSample { retransmits: 20, segments: 10_000 };
+    let mut pacing = |baseline| {
+        let decision = fluid.controller.on_loss_tolerant_cc(fluid.now, baseline);
+        decision.map(|decision| (decision.state, decision.window, decision.pacing))
+    };
+    let open = Bytes::gib(1);
+    let half = Some((State::Disabled, open, Some(mbit(150.0))));
+    assert_eq!(pacing(Some(baseline)), half);
+    assert_eq!(pacing(None), Some((State::Disabled, open, Some(mbit(315.0)))));
+}
+
+#[test]
 fn brief_returns_double_the_quiet_time() {
     let mut fluid = Fluid::new(100.0, 40);
     fluid.run(2_000);

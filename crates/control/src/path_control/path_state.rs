@@ -3,7 +3,7 @@
 /// Findings about the path, from the last decision and the latest intervals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathState {
-    /// True if losses continue without a queue: cross traffic in a shallow buffer, or random loss.
+    /// True if losses continue at lower rates: random loss, or a queue of others that overflows.
     pub is_lossy: bool,
     /// True if nothing is limited: the RTT is too short, as on a local network.
     pub is_short: bool,

@@ -91,6 +91,8 @@ pub enum Reason {
     Unsteady,
     /// A queue stands despite repeated reductions.
     CongestedQueue(Duration),
+    /// A queue overflows despite repeated reductions.
+    SharedOverflow(Duration),
     /// Neither losses nor a queue for some time.
     Quiet,
 }
@@ -140,6 +142,9 @@ impl fmt::Display for Reason {
             Self::CongestedLoss => f.write_str("losses continue without a self-induced queue"),
             Self::CongestedQueue(queue) => {
                 write!(f, "a queue of {:.1} ms stands despite lower rates", ms(*queue))
+            }
+            Self::SharedOverflow(queue) => {
+                write!(f, "a queue of {:.1} ms overflows despite lower rates", ms(*queue))
             }
             Self::Unsteady => f.write_str("the rate is unsteady"),
             Self::Quiet => f.write_str("no losses and no queue for some time"),

@@ -228,7 +228,7 @@ impl fmt::Display for LimitingFactor {
             Self::Acknowledgements => "acknowledgements queue on the way back",
             Self::SharedQueue => "other flows keep a queue",
             Self::Congestion => "the path has cross traffic or random loss",
-            Self::LossWithoutQueue => "losses continue without a queue",
+            Self::LossWithoutQueue => "losses continue at lower rates",
             Self::CpuPerStream => "each stream saturates a CPU and others are idle",
             Self::Host(Bottleneck::Sender) => "the sender has nothing to send",
             Self::Host(_) => "the receiver does not keep up",

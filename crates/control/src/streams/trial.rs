@@ -13,6 +13,9 @@ const MIN_BBR_GAIN: f64 = 1.1;
 /// CUBIC is slow to reduce after slow start)
 const MIN_FULL_LINE_GAIN: f64 = 0.95;
 
+/// Least baseline beside flows that keep a queue. (BBR, draft-ietf-ccwg-bbr: BBRLossThresh is 2 %)
+const SHARED_LOSS: LossSample = LossSample { retransmits: 2, segments: 100 };
+
 /// The outcome of a BBR trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TrialOutcome {
@@ -45,12 +48,18 @@ impl Trial {
         self.before.is_some() && self.after.is_none()
     }
 
-    /// Returns the outcome of the trial and the loss of the path. `capacity` is that of the line,
-    /// if known.
-    pub(super) fn outcome(&self, capacity: Option<Rate>) -> (TrialOutcome, LossSample) {
+    /// Returns the outcome of the trial and the loss of the path.
+    ///
+    /// `capacity` is that of the line, if known; `is_shared` is true if other flows fill it.
+    pub(super) fn outcome(
+        &self,
+        capacity: Option<Rate>,
+        is_shared: bool,
+    ) -> (TrialOutcome, LossSample) {
         let Some(((before, lost), (after, loses))) = self.before.zip(self.after) else {
             return (TrialOutcome::Inconclusive, LossSample::default());
         };
+        let lost = if is_shared { lost.higher_loss(SHARED_LOSS) } else { lost };
         let least = if fills_line(after, capacity) { MIN_FULL_LINE_GAIN } else { MIN_BBR_GAIN };
         let gains = after.bits_per_sec() as f64 >= before.bits_per_sec() as f64 * least;
         let outcome = match gains {
@@ -89,13 +98,18 @@ mod tests {
     }
 
     fn over(line: Option<f64>, before: (f64, u64, u64), after: (f64, u64, u64)) -> TrialOutcome {
+        let line = line.map(|mbit| Rate::from_bits_per_sec(mbit * 1e6));
+        trial_of(before, after).outcome(line, false).0
+    }
+
+    fn trial_of(before: (f64, u64, u64), after: (f64, u64, u64)) -> Trial {
         let mut trial = Trial::default();
-        assert_eq!(trial.outcome(None).0, TrialOutcome::Inconclusive);
+        assert_eq!(trial.outcome(None, false).0, TrialOutcome::Inconclusive);
         for (mbit, retransmits, segments) in [before, after] {
             assert_eq!(trial.needs_bbr_sample(), mbit == after.0);
             trial.record(Rate::from_bits_per_sec(mbit * 1e6), LossSample { retransmits, segments });
         }
-        trial.outcome(line.map(|mbit| Rate::from_bits_per_sec(mbit * 1e6))).0
+        trial
     }
 
     #[test]
@@ -111,6 +125,11 @@ mod tests {
         let fills_line = over(Some(480.0), (430.0, 20, 22_000), (450.0, 24, 24_000));
         assert!(matches!(fills_line, TrialOutcome::Kept(..)));
         // Each of four competing flows lost a few; then BBR takes their share.
-        assert_eq!(tried((450.0, 20, 24_000), (800.0, 900, 41_000)), TrialOutcome::MoreLoss);
+        let (before, after) = ((450.0, 20, 24_000), (800.0, 900, 41_000));
+        assert_eq!(tried(before, after), TrialOutcome::MoreLoss);
+        // Beside flows that keep a queue, BBR loses some percent as they do.
+        let beside = |after| trial_of(before, after).outcome(None, true).0;
+        assert!(matches!(beside(after), TrialOutcome::Kept(..)));
+        assert_eq!(beside((800.0, 1_900, 41_000)), TrialOutcome::MoreLoss);
     }
 }

@@ -451,7 +451,7 @@ impl StreamTuner {
     /// Without BBR, the number of streams is searched next; BBR may be tried again if the line was
     /// full before.
     fn end_trial(&mut self, trial: &Trial, latest: &Observation) -> Option<Decision> {
-        let (outcome, losses) = trial.outcome(latest.capacity);
+        let (outcome, losses) = trial.outcome(latest.capacity, latest.path.has_foreign_queue);
         self.bbr_loss_intervals = matches!(outcome, TrialOutcome::Kept(..)).then_some(0);
         let was_full = match outcome {
             TrialOutcome::NoGain(earlier, _) => fills_line(earlier, latest.capacity),
