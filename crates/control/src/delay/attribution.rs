@@ -1,6 +1,6 @@
 //! Attribution of a delay: trials with a wider window, and the outcome of reductions.
 
-use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE};
+use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE, USED_SHARE};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
 use crate::path_control::{Reason, State};
@@ -11,9 +11,6 @@ const TRIAL_STEP: f64 = 0.2;
 
 /// The same at the rate that packet trains measured. (chosen: fits in a shallow buffer)
 const SMALL_TRIAL_STEP: f64 = 0.04;
-
-/// Share of the capacity from which the path is likely full. (chosen: beyond the error of trains)
-const NEAR_CAPACITY_SHARE: f64 = 0.85;
 
 /// Responses to a step that are none, or nearly the whole. (chosen: halfway to the response beside
 /// one equal flow)
@@ -42,8 +39,7 @@ impl Limiter {
 
     /// Widens the window to see whether the rate follows.
     pub(super) fn begin_trial(&mut self, path: &Path, round: &Round) -> Outcome {
-        let is_near =
-            path.capacity.is_some_and(|line| round.rate >= scaled(line, NEAR_CAPACITY_SHARE));
+        let is_near = path.capacity.is_some_and(|line| round.rate >= scaled(line, USED_SHARE));
         let step = if is_near { SMALL_TRIAL_STEP } else { TRIAL_STEP };
         self.cut = None;
         self.trial.begin(round, step);

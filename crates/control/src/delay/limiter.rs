@@ -23,9 +23,6 @@ const REQUEST_TIME: Duration = Duration::from_millis(10);
 /// one or two, and delivers all data behind a loss at once)
 pub(super) const LOSSY_RATE_RTTS: u32 = 4;
 
-/// Factor of the limit up to which a rate counts. (chosen: more was delivered late)
-const MAX_RATE_EXCESS: f64 = 1.1;
-
 /// RTTs, and least time, over which a rate is no burst. (chosen: a bucket of a policer passes a few
 /// percent more)
 const SUSTAINED_TIME: (u32, Duration) = (5, Duration::from_millis(500));
@@ -36,18 +33,9 @@ const BURST_SHARE: f64 = 0.9;
 /// Smallest and largest step of growth. (chosen: the error of a rate; slow start is faster)
 pub(super) const STEP_RANGE: (f64, f64) = (0.01, 0.5);
 
-/// Steps in a row without a higher rate that end growth. (chosen: one may be chance)
-const MAX_STEPS_WITHOUT_GAIN: u32 = 3;
-
 /// Steps in a row above the capacity that do not refute it. (chosen: the bucket of a policer passes
 /// some)
-const MAX_STEPS_ABOVE_CAPACITY: u32 = 3;
-
-/// Pause of growth after them. (chosen: a change of the path is followed within a second)
-const GROWTH_PAUSE: Duration = Duration::from_secs(1);
-
-/// Part of a step that the rate must gain. (chosen: the error of a rate)
-const MIN_STEP_GAIN: f64 = 0.25;
+const MAX_STEPS_ABOVE_CAPACITY: u32 = 2;
 
 /// Gain of the window's correction by the error of the queue. (chosen: stable with a delay of one
 /// round)
@@ -60,24 +48,18 @@ const LARGEST_CUT: f64 = 0.6;
 /// on their way)
 pub(super) const USED_SHARE: f64 = 0.9;
 
-/// The same for growth beyond the capacity. (chosen: the error of a rate)
+/// The same for growth beyond the capacity. (measured, 100 Mbit/s, 10 ms and 0.1 BDP in virtual
+/// time: 26 late losses with `USED_SHARE`, ten with this)
 const FULLY_USED_SHARE: f64 = 0.97;
-
-/// RTTs, and least time, after which an unused window is given up. (chosen: TCP repairs a loss in
-/// fewer RTTs)
-const UNUSED_TIME: (u32, Duration) = (10, Duration::from_millis(500));
 
 /// Share of the limit from which TCP comes to use it. (RFC 9438 §4.6: CUBIC keeps 0.7)
 const UNUSED_SHARE: f64 = 0.7;
-
-/// Growth of the rate in that time from which TCP comes to use it. (chosen: it then takes seconds)
-const UNUSED_GROWTH: f64 = 1.2;
 
 /// Least queueing delay of acknowledgements that limits the rate. (chosen: above that of bursts)
 const ACK_QUEUE: Duration = Duration::from_millis(10);
 
 /// Rounds in a row with such a queue. (chosen: slow start may make one for a round or two)
-const ACK_LIMITED_ROUNDS: u32 = 3;
+const ACK_LIMITED_ROUNDS: u32 = 2;
 
 /// Factor of the rate that losses without a queue leave. (chosen: a policer that drops a percent
 /// still passes the rest)
@@ -103,9 +85,6 @@ const PROBE_PAUSES: u32 = 4;
 struct Growth {
     /// Last step; zero if the window does not grow.
     step: f64,
-    /// Rate before that step, and steps without a higher one.
-    rate_before: Rate,
-    steps_without_gain: u32,
     /// Steps in a row with a rate above the capacity.
     steps_above_capacity: u32,
     /// Time of the next step at the earliest.
@@ -115,7 +94,7 @@ struct Growth {
 impl Growth {
     /// Ends growth, until the queue is short again.
     fn stop(&mut self) {
-        (self.step, self.steps_without_gain) = (0.0, 0);
+        self.step = 0.0;
     }
 }
 
@@ -142,8 +121,8 @@ pub(super) struct Limiter {
     pub(super) trial: Trial,
     /// Window to restore after the base delay was measured without a queue.
     drained_window: Option<f64>,
-    /// Time and rate since when the window does not limit the rate.
-    unused_since: Option<(Duration, Rate)>,
+    /// Time since when the window does not limit the rate.
+    unused_since: Option<Duration>,
     /// Rounds in a row with a queue of acknowledgements.
     ack_limited_rounds: u32,
     /// Rates of the latest rounds.
@@ -226,7 +205,7 @@ impl Limiter {
 
     /// Remembers the rate, and counts queues of acknowledgements.
     fn record(&mut self, path: &Path, round: &Round) {
-        let rate = round.rate.min(scaled(self.limit(path), MAX_RATE_EXCESS));
+        let rate = round.rate.min(self.limit(path));
         self.rates.push_back((round.now, rate));
         while self.rates.front().is_some_and(|(at, _)| round.now > *at + LIFETIME) {
             self.rates.pop_front();
@@ -319,12 +298,8 @@ impl Limiter {
             self.unused_since = None;
             return false;
         }
-        let (since, rate) = *self.unused_since.get_or_insert((round.now, round.rate));
-        if round.rate > scaled(rate, UNUSED_GROWTH) {
-            self.unused_since = None;
-            return false;
-        }
-        let (rtts, least) = UNUSED_TIME;
+        let since = *self.unused_since.get_or_insert(round.now);
+        let (rtts, least) = SUSTAINED_TIME;
         round.now > since + (path.rtt() * rtts).max(least)
     }
 
@@ -338,21 +313,13 @@ impl Limiter {
         // Beyond the capacity, TCP has to use the whole window first.
         let is_beyond = path.capacity.is_some_and(|line| limit >= line);
         let is_unused = is_beyond && round.rate < scaled(limit, FULLY_USED_SHARE);
+        // The RTT has fallen since the last request, and the rate that the window allows has risen.
+        if is_unused && limit > scaled(self.requested, 1.0 + STEP_RANGE.0) {
+            let reason = Reason::QueueHeld(round.rate, round.queue);
+            return self.change(path, round, State::Limited, reason);
+        }
         if !is_allowed || is_unused || round.now < self.growth.next_at {
             return self.wait(round);
-        }
-        let has_gained =
-            round.rate > scaled(self.growth.rate_before, 1.0 + self.growth.step * MIN_STEP_GAIN);
-        self.growth.steps_without_gain = if self.growth.step == 0.0 || has_gained {
-            0
-        } else {
-            self.growth.steps_without_gain + 1
-        };
-        if self.growth.steps_without_gain >= MAX_STEPS_WITHOUT_GAIN {
-            self.growth.stop();
-            self.growth.next_at = round.now + GROWTH_PAUSE.max(path.rtt() * UNUSED_TIME.0);
-            self.window = self.window_for(path, round.rate).min(self.window);
-            return self.change(path, round, State::Limited, Reason::NoGain(round.rate));
         }
         let step = self.next_step(path, round, limit);
         self.grow_by(path, round, step)
@@ -387,7 +354,6 @@ impl Limiter {
     /// Widens the window by a step.
     pub(super) fn grow_by(&mut self, path: &Path, round: &Round, step: f64) -> Outcome {
         self.growth.step = step;
-        self.growth.rate_before = round.rate;
         self.window *= 1.0 + step;
         self.change(path, round, State::Growing, Reason::RateRose(round.rate))
     }

@@ -28,15 +28,9 @@ use crate::units::{Bytes, Rate};
 use limiter::{LOSSY_RATE_RTTS, Limiter, MIN_ROUND, STEP_RANGE};
 use path::{Path, bytes, scaled};
 use round::Outcome;
+use samples::LIFETIME;
 use std::time::Duration;
 use target::Level;
-
-/// Time without losses after which [`State::Disabled`] ends. (chosen: longer than the trials that
-/// led there)
-const QUIET_TIME: Duration = Duration::from_secs(10);
-
-/// The same time while a queue stands. (chosen: CUBIC flows lose nothing for more than ten seconds)
-const QUIET_TIME_WITH_QUEUE: Duration = Duration::from_secs(30);
 
 /// Doublings of these times at most, one for each return that was shorter. (TCP doubles its timeout
 /// for each loss, RFC 6298 §5.5; chosen: up to five minutes without a queue)
@@ -252,8 +246,9 @@ impl DelayController {
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }
         let quiet_time = latest.now.saturating_sub(self.quiet_since);
-        let least = if stands { QUIET_TIME_WITH_QUEUE } else { QUIET_TIME };
-        if quiet_time < least * (1 << self.quiet_doublings) {
+        // CUBIC flows lose nothing for more than ten seconds.
+        let doublings = self.quiet_doublings + u32::from(stands);
+        if quiet_time < LIFETIME * (1 << doublings) {
             return None;
         }
         self.returned_at = Some(latest.now);
@@ -274,7 +269,7 @@ impl DelayController {
     }
 
     fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
-        let was_brief = |at: Duration| now < at + QUIET_TIME * (1 << self.quiet_doublings);
+        let was_brief = |at: Duration| now < at + LIFETIME * (1 << self.quiet_doublings);
         self.quiet_doublings = match self.returned_at.take().map(was_brief) {
             Some(true) => (self.quiet_doublings + 1).min(MAX_QUIET_DOUBLINGS),
             _ => 0,

@@ -32,7 +32,7 @@ const HUNTING_CHANGES: u32 = 3;
 const GROWTH: f64 = 2.0;
 
 /// Longest target of a hunting window, for an RTT that is shorter. (chosen: what may stand)
-const LONGEST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = MOST.saturating_mul(2);
 
 /// Class of a round by its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

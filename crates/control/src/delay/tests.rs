@@ -268,7 +268,7 @@ fn brief_returns_double_the_quiet_time() {
     let mut wait = |limited: Duration| {
         now += limited;
         controller.enter_disabled(now, Reason::Unsteady);
-        let time = QUIET_TIME * (1 << controller.quiet_doublings);
+        let time = LIFETIME * (1 << controller.quiet_doublings);
         now += time;
         controller.returned_at = Some(now);
         time.as_secs()
