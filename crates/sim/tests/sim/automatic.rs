@@ -2,7 +2,7 @@
 //!
 //! The tables are snapshots for review.
 
-use crate::conditions::{Case, HEAD, TransferResult, row};
+use crate::conditions::{Case, HEAD, QuietPath, TransferResult, quiet_paths, row};
 use crate::snapshot::assert_snapshot;
 use crate::{MS, SEC, mbit};
 use bankfull_sim::{CrossTraffic, Loss, Trains};
@@ -10,28 +10,19 @@ use bankfull_sim::{CrossTraffic, Loss, Trains};
 /// Paths without cross traffic, where losses are avoidable.
 #[test]
 fn quiet_paths_are_filled_without_loss_or_queue() {
-    let mut table = HEAD.to_owned();
-    for rate in [100.0, 1000.0, 5000.0] {
-        for rtt in [10u32, 50, 150] {
-            for share in [0.1, 0.5, 1.0] {
-                let mut case = Case::automatic(rate, rtt, share);
-                case.time = SEC * if rtt > 100 { 30 } else { 15 };
-                let (tuned, untuned) = case.compare();
-                let name = format!("{rate} Mbit/s {rtt} ms {share} BDP");
-                table += &row(&name, &tuned, &untuned);
-                // Its steps of growth overflow a queue of a few bursts now and then.
-                let segments = rate * 1e6 / 8.0 / 1500.0 * case.time.as_secs_f64();
-                let allowed = if share < 1.0 { 2e-4 * segments } else { 0.0 };
-                let late = tuned.late_retransmits as f64;
-                assert!(late <= allowed, "{name}: {late} of {segments}\n{}", tuned.trace);
-                let allowed = (f64::from(rtt) * 0.1).max(3.0);
-                assert!(tuned.queue_ms <= allowed, "{name}: {tuned:?}");
-                // The first, unpaced windows of all streams overflow the smallest buffers.
-                let least: f64 = if tuned.early_retransmits > 0 { 0.9 } else { 0.935 };
-                let least = least.max(if share < 0.5 { untuned.share } else { 0.0 });
-                assert!(tuned.share >= least, "{name}: {tuned:?}");
-            }
-        }
+    let (paths, table) = quiet_paths(Case::automatic);
+    for QuietPath { name, case, rate, rtt, buffer_share, tuned, untuned } in paths {
+        // Its steps of growth overflow a queue of a few bursts now and then.
+        let segments = rate * 1e6 / 8.0 / 1500.0 * case.time.as_secs_f64();
+        let allowed = if buffer_share < 1.0 { 2e-4 * segments } else { 0.0 };
+        let late = tuned.late_retransmits as f64;
+        assert!(late <= allowed, "{name}: {late} of {segments}\n{}", tuned.trace);
+        let allowed = (f64::from(rtt) * 0.1).max(3.0);
+        assert!(tuned.queue_ms <= allowed, "{name}: {tuned:?}");
+        // The first, unpaced windows of all streams overflow the smallest buffers.
+        let least: f64 = if tuned.early_retransmits > 0 { 0.9 } else { 0.935 };
+        let least = least.max(if buffer_share < 0.5 { untuned.share } else { 0.0 });
+        assert!(tuned.share >= least, "{name}: {tuned:?}");
     }
     assert_snapshot(
         &table,

@@ -38,6 +38,36 @@ pub(crate) struct TransferResult {
     pub(crate) seconds: Vec<f64>,
 }
 
+/// A path without cross traffic, and what crossed it.
+pub(crate) struct QuietPath {
+    pub(crate) name: String,
+    pub(crate) case: Case,
+    /// Mbit/s, RTT in ms, and buffer as a share of the bandwidth-delay product.
+    pub(crate) rate: f64,
+    pub(crate) rtt: u32,
+    pub(crate) buffer_share: f64,
+    pub(crate) tuned: TransferResult,
+    pub(crate) untuned: TransferResult,
+}
+
+/// Runs transfers over paths without cross traffic; returns them with their table.
+pub(crate) fn quiet_paths(case: impl Fn(f64, u32, f64) -> Case) -> (Vec<QuietPath>, String) {
+    let (mut paths, mut table) = (Vec::new(), HEAD.to_owned());
+    for rate in [100.0, 1000.0, 5000.0] {
+        for rtt in [10, 50, 150] {
+            for buffer_share in [0.1, 0.5, 1.0] {
+                let mut case = case(rate, rtt, buffer_share);
+                case.time = SEC * if rtt > 100 { 30 } else { 15 };
+                let (tuned, untuned) = case.compare();
+                let name = format!("{rate} Mbit/s {rtt} ms {buffer_share} BDP");
+                table += &row(&name, &tuned, &untuned);
+                paths.push(QuietPath { name, case, rate, rtt, buffer_share, tuned, untuned });
+            }
+        }
+    }
+    (paths, table)
+}
+
 impl Case {
     /// Returns a transfer as with `--tune auto` over a path in Mbit/s and ms.
     ///

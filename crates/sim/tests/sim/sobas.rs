@@ -2,7 +2,7 @@
 //!
 //! The tables are snapshots for review.
 
-use crate::conditions::{Case, HEAD, row};
+use crate::conditions::{Case, HEAD, QuietPath, quiet_paths, row};
 use crate::snapshot::assert_snapshot;
 use crate::{SEC, mbit};
 use bankfull_sim::tcp::Algorithm;
@@ -138,23 +138,14 @@ fn paths_of_the_paper_gain() {
 
 #[test]
 fn quiet_paths_are_filled_without_loss_or_queue() {
-    let mut table = HEAD.to_owned();
-    for rate in [100.0, 1000.0, 5000.0] {
-        for rtt in [10u32, 50, 150] {
-            for share in [0.1, 0.5, 1.0] {
-                let mut case = Case::sobas(rate, rtt, share);
-                case.time = SEC * if rtt > 100 { 30 } else { 15 };
-                let (tuned, untuned) = case.compare();
-                let name = format!("{rate} Mbit/s {rtt} ms {share} BDP");
-                table += &row(&name, &tuned, &untuned);
-                assert_eq!(tuned.late_retransmits, 0, "{name}: {}", tuned.trace);
-                assert!(tuned.queue_ms <= (f64::from(rtt) * 0.1).max(3.0), "{name}: {tuned:?}");
-                // A loss in slow start leaves a rate that is flat below that of the path.
-                let is_lossless = tuned.early_retransmits == 0;
-                assert!(tuned.share >= if is_lossless { 0.91 } else { 0.7 }, "{name}: {tuned:?}");
-                assert!(!is_lossless || share > 0.2 || tuned.share > untuned.share, "{name}");
-            }
-        }
+    let (paths, table) = quiet_paths(Case::sobas);
+    for QuietPath { name, rtt, buffer_share, tuned, untuned, .. } in paths {
+        assert_eq!(tuned.late_retransmits, 0, "{name}: {}", tuned.trace);
+        assert!(tuned.queue_ms <= (f64::from(rtt) * 0.1).max(3.0), "{name}: {tuned:?}");
+        // A loss in slow start leaves a rate that is flat below that of the path.
+        let is_lossless = tuned.early_retransmits == 0;
+        assert!(tuned.share >= if is_lossless { 0.91 } else { 0.7 }, "{name}: {tuned:?}");
+        assert!(!is_lossless || buffer_share > 0.2 || tuned.share > untuned.share, "{name}");
     }
     assert_snapshot(&table, include_str!("../snapshots/sobas-quiet.txt"), "sobas-quiet.txt");
 }
