@@ -6,7 +6,8 @@
 //! streams ([`StreamShares`]) and pacing ([`pacing`]); the controller of window and pacing rate
 //! ([`Controller`]): delay-based control ([`delay`]) or SOBAS ([`sobas`]), and what both share
 //! ([`path_control`]); model-based congestion control and CUBIC ([`congestion`]); incast control
-//! ([`ictcp`]); receive-buffer sizing ([`rrda`]); rate limits by the time of day ([`Schedule`]).
+//! ([`ictcp`]); receive-buffer sizing ([`rrda`]); rate limits by the time of day ([`Schedule`]);
+//! constants of TCP ([`tcp`]).
 //!
 //! This crate has no clock, I/O, threads or dependencies. Time is an argument; the lints in its
 //! `clippy.toml` forbid the rest.
@@ -26,6 +27,7 @@ mod schedule;
 mod shares;
 pub mod sobas;
 pub mod streams;
+pub mod tcp;
 mod units;
 
 pub use bottleneck::{Bottleneck, LimitSamples, bottleneck};

@@ -30,6 +30,12 @@ impl LossSample {
         Self { retransmits, segments: data.0 / mss_or_default(mss).0 }
     }
 
+    /// Returns a sample of a loss rate.
+    pub(crate) fn of_rate(loss: f64) -> Self {
+        let segments = 1 << 20;
+        Self { retransmits: (loss * segments as f64) as u64, segments }
+    }
+
     /// Returns the retransmitted share of the segments.
     #[must_use]
     pub fn loss_rate(self) -> f64 {

@@ -3,6 +3,7 @@
 //! This module sets no socket option. `SO_MAX_PACING_RATE` counts payload without headers and works
 //! without any queueing discipline, since TCP paces itself.
 
+use crate::tcp::TSO_MAX_BYTES;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -19,17 +20,13 @@ pub const DEFAULT_MTU: Bytes = Bytes(1500);
 /// Smallest window: two segments. With one, the receiver delays its ACK (RFC 5681 §4.2).
 pub(crate) const MIN_WINDOW: Bytes = Bytes(2 * DEFAULT_MSS.0);
 
-/// Largest super-packet that TCP hands to the device (GSO_LEGACY_MAX_SIZE,
-/// include/linux/netdevice.h).
-const TSO_MAX_BYTES: Bytes = Bytes::kib(64);
-
 /// Super-packets per second at the pacing rate: each takes about 1 ms, the rate shifted by 10
 /// (sk_pacing_shift_init, net/core/sock.c).
 const TSO_BURSTS_PER_SEC: u64 = 1024;
 
-/// Streams with full-sized super-packets from which a line is fast. (chosen: slower lines leave the
-/// CPUs idle)
-pub(crate) const FAST_LINE_STREAMS: u32 = 4;
+/// Fewest streams kept on a fast line. (measured, docs/algorithms/streams.md, M1: at 5 Gbit/s 8
+/// streams carry a tenth more than 16 or 4; half as many would start an RTT later)
+pub(crate) const FAST_LINE_STREAMS: u32 = 8;
 
 /// Segments in the smallest super-packet (tcp_min_tso_segs, ip-sysctl.rst).
 const TSO_MIN_SEGMENTS: u64 = 2;
@@ -46,7 +43,7 @@ const QUANTUM_TIME: Duration = Duration::from_millis(10);
 
 /// Upper bound of a quantum: one super-packet is sent while the next is filled. The lower bound is
 /// one segment.
-const MAX_QUANTUM: Bytes = Bytes(2 * TSO_MAX_BYTES.0);
+const MAX_QUANTUM: Bytes = Bytes(2 * TSO_MAX_BYTES);
 
 /// A rate limiter shared by several senders (a virtual-scheduling leaky bucket, as in GCRA).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,8 +93,15 @@ impl RateLimiter {
 /// More streams send smaller super-packets and take more CPU time.
 #[must_use]
 pub fn full_tso_streams(rate: Rate) -> u32 {
-    let each = (TSO_MAX_BYTES.0 * TSO_BURSTS_PER_SEC).max(1);
+    let each = (TSO_MAX_BYTES * TSO_BURSTS_PER_SEC).max(1);
     u32::try_from(rate.bytes_per_sec() / each).unwrap_or(u32::MAX).max(1)
+}
+
+/// Returns true if half of [`FAST_LINE_STREAMS`] carry the rate with full-sized super-packets.
+///
+/// Slower lines leave the CPUs idle.
+pub(crate) fn is_fast_line(rate: Rate) -> bool {
+    full_tso_streams(rate) >= FAST_LINE_STREAMS / 2
 }
 
 /// Returns the total pacing rate of `count` streams whose windows limit them to `rate`.
@@ -106,11 +110,10 @@ pub fn full_tso_streams(rate: Rate) -> u32 {
 /// super-packets: the windows alone limit them, and CPU time is saved.
 #[must_use]
 pub fn window_limited_pacing(rate: Rate, count: u32) -> Rate {
-    let full = full_tso_streams(rate);
-    if full < FAST_LINE_STREAMS || count <= full {
+    if !is_fast_line(rate) || count <= full_tso_streams(rate) {
         return rate;
     }
-    Rate::from_bytes_per_sec(TSO_MAX_BYTES.0 * TSO_BURSTS_PER_SEC * u64::from(count))
+    Rate::from_bytes_per_sec(TSO_MAX_BYTES * TSO_BURSTS_PER_SEC * u64::from(count))
 }
 
 /// Returns the payload rate of a line that carries full segments of `mss`.
@@ -124,7 +127,7 @@ pub fn payload_rate(line: Rate, mss: Bytes) -> Rate {
 #[must_use]
 pub fn tso_burst(rate: Rate) -> Bytes {
     let wanted = Bytes(rate.bytes_per_sec() / TSO_BURSTS_PER_SEC);
-    wanted.clamp(Bytes(TSO_MIN_SEGMENTS * DEFAULT_MSS.0), TSO_MAX_BYTES)
+    wanted.clamp(Bytes(TSO_MIN_SEGMENTS * DEFAULT_MSS.0), Bytes(TSO_MAX_BYTES))
 }
 
 /// Returns the largest write of a paced stream, in whole segments; `None` if TCP's bursts are no
@@ -173,7 +176,7 @@ mod tests {
         };
         assert_eq!((of(1.0, 16), of(4.8, 8)), (1.0, 4.8), "a slow line; few streams");
         assert!((8.5..8.7).contains(&of(4.8, 16)), "{}", of(4.8, 16));
-        assert_eq!(tso_burst(Rate::from_bits_per_sec(of(4.8, 16) / 16.0 * 1e9)), TSO_MAX_BYTES);
+        assert_eq!(tso_burst(Rate::from_bits_per_sec(of(4.8, 16) / 16.0 * 1e9)).0, TSO_MAX_BYTES);
     }
 
     #[test]

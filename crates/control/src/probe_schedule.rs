@@ -1,5 +1,6 @@
 //! Times at which probes are sent: often, but as a small part of the traffic.
 
+use crate::tcp::MIN_RTO;
 use crate::units::Bytes;
 use std::time::Duration;
 
@@ -9,11 +10,7 @@ const DATA_PER_PROBE: Bytes = Bytes(12_800);
 
 /// Probes that may be sent in a row for data received before. (chosen: data is counted at every
 /// second tick at least)
-const MAX_CREDIT_PROBES: u64 = 4;
-
-/// Longest interval between probes. (TCP_RTO_MIN, include/net/tcp.h: a silence of this length is
-/// no loss)
-const MAX_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_CREDIT_PROBES: u64 = 2;
 
 /// Schedule of the probes of one transfer.
 ///
@@ -39,7 +36,8 @@ impl ProbeSchedule {
     /// Before the first data, one is due at every tick.
     pub fn poll_due(&mut self, now: Duration) -> bool {
         let has_credit = self.received == Bytes(0) || self.credit >= DATA_PER_PROBE;
-        let is_due = has_credit || now >= self.sent_at + MAX_INTERVAL;
+        // A silence of this length is no loss.
+        let is_due = has_credit || now >= self.sent_at + MIN_RTO;
         if is_due {
             self.credit.0 = self.credit.0.saturating_sub(DATA_PER_PROBE.0);
             self.sent_at = now;

@@ -2,10 +2,8 @@
 //!
 //! Out of scope: slow start, loss detection and the window itself, which the caller keeps.
 
+pub use crate::tcp::CUBIC_BETA as BETA;
 use std::time::Duration;
-
-/// Multiplicative decrease factor β. (RFC 9438 §4.6)
-pub const BETA: f64 = 0.7;
 
 /// Growth constant C, in segments per cubic second. (RFC 9438 §5.1)
 const CUBIC_C: f64 = 0.4;

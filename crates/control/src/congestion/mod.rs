@@ -13,21 +13,24 @@ mod rate_sampler;
 #[cfg(test)]
 mod tests;
 
+use crate::tcp::{
+    CUBIC_BETA, FAST_RETRANSMIT_SEGMENTS, LOSS_THRESH, MIN_RTT_FILTER_LEN, TSO_MAX_BYTES,
+};
 use crate::units::{Bytes, Rate};
 use extra_acked::ExtraAcked;
 use rate_sampler::{MaxFilter, RateSampler};
 use std::time::Duration;
 
-/// Minimum window, in datagrams. (BBR's MinPipeCwnd: 4)
-const MIN_PIPE_CWND_DATAGRAMS: u64 = 4;
-
 /// Initial window, in datagrams. (RFC 9002 §7.2: 10. Chosen: as much as three TCP connections,
 /// paced)
 const INITIAL_CWND_DATAGRAMS: u64 = 32;
 
-/// Growth of the delivery rate: tried by a probe, expected in `Startup`. (BBR's
+/// Growth of the delivery rate: tried by the first probe, expected in `Startup`. (BBR's
 /// pacing gain of `Up`, and BBRCheckFullBWReached: 1.25)
 const BW_GROWTH: f64 = 1.25;
+
+/// Growth tried by probes after those with loss, at least.
+const MIN_BW_GROWTH: f64 = 1.0 + (BW_GROWTH - 1.0) / 2.0 / 2.0;
 
 /// Rounds in a row without that growth after which the path is full. (BBR: 3)
 const MAX_FULL_BW_COUNT: u32 = 3;
@@ -43,15 +46,15 @@ const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 /// tcp_bbr.c)
 const CYCLE_ROUNDS: u64 = 8;
 
+/// Index of the first round: a cycle after the initial `last_reduction`.
+const FIRST_ROUND: u64 = CYCLE_ROUNDS;
+
 /// Cruising rounds after probes with loss, at most. (BBR's limit of rounds between probes: 63)
 const MAX_CRUISE_ROUNDS: u64 = 63;
 
 /// Length of the filters of bandwidth and aggregation, in rounds. (bbr_bw_rtts: CYCLE_LEN + 2,
 /// tcp_bbr.c)
 const FILTER_ROUNDS: u64 = CYCLE_ROUNDS + 2;
-
-/// Lifetime of the minimum RTT; then `ProbeRtt` measures it again. (BBR's MinRTTFilterLen: 10 s)
-const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);
 
 /// Window, in bandwidth-delay products. (BBR's DefaultCwndGain: 2)
 const CWND_GAIN: f64 = 2.0;
@@ -62,19 +65,17 @@ const PROBE_RTT_CWND_GAIN: f64 = 0.5;
 /// Fraction of the bandwidth at which data is paced. (BBR's PacingMarginPercent: 1)
 const PACING_MARGIN: f64 = 0.99;
 
-/// Loss of a probe, beyond twice that of cruising, that delays the next. (BBR's
-/// LossThresh: 2 %)
-const LOSS_THRESH: f64 = 0.02;
-
 /// Loss per round that counts even without a queue. (chosen: no path loses a fifth at random;
 /// measured: without it twice as much is lost at a policer, in crates/lab/tests/virtual_kinds.rs)
-const MAX_UNQUEUED_LOSS: f64 = 0.2;
+const MAX_RANDOM_LOSS: f64 = 0.2;
 
-/// Sending time of a burst. (BBRSetSendQuantum: 1 ms)
+/// Overflows after a reduction, in a cycle, that this sender may cause. (measured, beside four
+/// CUBIC flows in congestion/tests.rs: with more, it takes 2.6 shares; with fewer, web flows have
+/// less)
+const MAX_LATER_OVERFLOWS: u32 = 2;
+
+/// Sending time of a burst of less than 64 KiB. (BBRSetSendQuantum: 1 ms)
 const SEND_QUANTUM_TIME: Duration = Duration::from_millis(1);
-
-/// Largest burst in bytes. (BBRSetSendQuantum: 64 KiB)
-const MAX_SEND_QUANTUM: u64 = 64 << 10;
 
 /// State of the controller, as in BBR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +99,7 @@ enum State {
 pub struct ModelBased {
     datagram_size: u64,
     state: State,
-    /// Window of `Startup`.
-    startup_cwnd: u64,
+    startup: Startup,
     /// Bytes acknowledged so far.
     delivered: u64,
     sampler: RateSampler,
@@ -111,10 +111,10 @@ pub struct ModelBased {
     min_rtt: Option<(Duration, Duration)>,
     round: Round,
     probe: Probe,
-    /// Round of the last reduction. Losses of the next round are of earlier data.
+    /// Round of the last reduction.
     last_reduction: u64,
-    /// Round of the last reduction by CUBIC's factor.
-    last_decrease: u64,
+    /// Rounds with loss and a standing queue since.
+    later_overflows: u32,
     /// Highest bandwidth before the path may be full, and rounds without growth since.
     /// (BBR.full_bw, BBR.full_bw_count)
     full_bw: (f64, u32),
@@ -122,9 +122,19 @@ pub struct ModelBased {
     next_send: Duration,
 }
 
+/// Window of `State::Startup`.
+#[derive(Debug, Clone, Copy)]
+struct Startup {
+    cwnd: u64,
+    /// RTT of the first two rounds: a queue in it is one of others.
+    rtt: Option<Duration>,
+}
+
 /// Probes for bandwidth.
 #[derive(Debug, Clone, Copy)]
 struct Probe {
+    /// Growth of the delivery rate that it tries.
+    growth: f64,
     /// Bandwidth when the last probe began.
     prior_bw: f64,
     /// Cruising rounds until the next one.
@@ -172,18 +182,22 @@ impl ModelBased {
         Self {
             datagram_size: datagram_size.0,
             state: State::Startup,
-            startup_cwnd: datagram_size.0 * INITIAL_CWND_DATAGRAMS,
+            startup: Startup { cwnd: datagram_size.0 * INITIAL_CWND_DATAGRAMS, rtt: None },
             delivered: 0,
             sampler: RateSampler::new(now),
             max_bw: MaxFilter::default(),
             bw_shortterm: f64::INFINITY,
             extra_acked: ExtraAcked::default(),
             min_rtt: None,
-            // The first index is more than one above the initial `last_reduction`.
-            round: Round { index: 2, started: now, ..Round::default() },
-            probe: Probe { prior_bw: 0.0, cruise_rounds: CYCLE_ROUNDS - 2, prior_losses: (0, 0) },
+            round: Round { index: FIRST_ROUND, started: now, ..Round::default() },
+            probe: Probe {
+                growth: BW_GROWTH,
+                prior_bw: 0.0,
+                cruise_rounds: CYCLE_ROUNDS - 2,
+                prior_losses: (0, 0),
+            },
             last_reduction: 0,
-            last_decrease: 0,
+            later_overflows: 0,
             full_bw: (0.0, 0),
             next_send: now,
         }
@@ -194,7 +208,7 @@ impl ModelBased {
     pub fn window(&self) -> Bytes {
         let bdp = self.bdp().unwrap_or_default();
         let window = match self.state {
-            State::Startup => return Bytes(self.startup_cwnd),
+            State::Startup => return Bytes(self.startup.cwnd),
             State::Drain => bdp as u64,
             State::ProbeRtt => (bdp * PROBE_RTT_CWND_GAIN) as u64,
             _ => ((bdp * CWND_GAIN) as u64 + self.extra_acked.bytes()).max(self.hosts_share()),
@@ -207,9 +221,9 @@ impl ModelBased {
     pub fn pacing_rate(&self) -> Option<Rate> {
         let gain = match self.state {
             State::Startup => return None,
-            State::Up => BW_GROWTH,
+            State::Up => self.probe.growth,
             // Drains what `Up` has queued.
-            State::Down { is_drained: false } => 2.0 - BW_GROWTH,
+            State::Down { is_drained: false } => 2.0 - self.probe.growth.min(BW_GROWTH),
             _ => 1.0,
         };
         self.bw().map(|bw| Rate::from_bits_per_sec(bw * 8.0 * gain * PACING_MARGIN))
@@ -219,7 +233,7 @@ impl ModelBased {
     #[must_use]
     pub fn send_quantum(&self) -> Bytes {
         let bytes = self.bw().unwrap_or_default() * SEND_QUANTUM_TIME.as_secs_f64();
-        Bytes((bytes as u64).min(MAX_SEND_QUANTUM).max(2 * self.datagram_size))
+        Bytes((bytes as u64).min(TSO_MAX_BYTES).max(2 * self.datagram_size))
     }
 
     /// Returns when pacing allows the next burst.
@@ -237,7 +251,7 @@ impl ModelBased {
     /// Sets the size of a datagram after a change of the path MTU.
     pub fn on_mtu_update(&mut self, datagram_size: Bytes) {
         self.datagram_size = datagram_size.0;
-        self.startup_cwnd = self.startup_cwnd.max(self.min_cwnd());
+        self.startup.cwnd = self.startup.cwnd.max(self.min_cwnd());
     }
 
     /// Records that `bytes` are sent now; call before any of them is acknowledged.
@@ -278,9 +292,10 @@ impl ModelBased {
             self.extra_acked.on_ack(now, round, bytes.0, bw, cwnd.0);
         }
         if self.state == State::Startup && !app_limited {
-            let max = self.bdp().map_or(u64::MAX, |bdp| (bdp * CWND_GAIN) as u64);
+            let rtt = self.startup.rtt.unwrap_or(min_rtt).max(min_rtt).as_secs_f64();
+            let max = self.bw().map_or(u64::MAX, |bw| (bw * rtt * CWND_GAIN) as u64);
             let max = max.max(self.datagram_size * INITIAL_CWND_DATAGRAMS);
-            self.startup_cwnd = (self.startup_cwnd + bytes.0).min(max.max(self.startup_cwnd));
+            self.startup.cwnd = (self.startup.cwnd + bytes.0).min(max.max(self.startup.cwnd));
         }
         if sent_at >= self.round.started {
             self.on_round_end(now);
@@ -303,7 +318,7 @@ impl ModelBased {
     pub fn on_lost(&mut self, bytes: Bytes, is_persistent_congestion: bool) {
         self.round.lost_bytes += bytes.0;
         if is_persistent_congestion {
-            self.startup_cwnd = self.min_cwnd();
+            self.startup.cwnd = self.min_cwnd();
             self.state = State::Startup;
             self.full_bw = (0.0, 0);
             (self.max_bw, self.bw_shortterm) = (MaxFilter::default(), f64::INFINITY);
@@ -318,7 +333,7 @@ impl ModelBased {
     }
 
     fn min_cwnd(&self) -> u64 {
-        self.datagram_size * MIN_PIPE_CWND_DATAGRAMS
+        self.datagram_size * FAST_RETRANSMIT_SEGMENTS
     }
 
     /// Returns the estimated bandwidth, in bytes per second.
@@ -337,10 +352,19 @@ impl ModelBased {
         let oldest = round.index.saturating_sub(FILTER_ROUNDS);
         self.max_bw.expire_before(oldest);
         self.extra_acked.expire_before(oldest);
+        // The windows of the first two rounds are too small for a queue.
+        if self.state == State::Startup && round.index < FIRST_ROUND + 2 {
+            self.startup.rtt = self.startup.rtt.max(round.min_rtt);
+        }
         let queue_stands = self.has_queue(&round);
         let loss = round.loss();
-        if loss > MAX_UNQUEUED_LOSS || (queue_stands && round.lost_bytes > 0) {
-            self.reduce_bw(&round);
+        if loss > MAX_RANDOM_LOSS && !round.app_limited {
+            self.bw_shortterm = round.max_bw;
+            if self.state == State::Startup {
+                self.state = State::Drain;
+            }
+        } else if queue_stands && round.lost_bytes > 0 {
+            self.on_overflow(&round);
         }
         if !matches!(self.state, State::Down { .. }) {
             self.probe.prior_losses.0 += round.lost_bytes;
@@ -374,11 +398,16 @@ impl ModelBased {
         let (lost, total) = std::mem::take(&mut self.probe.prior_losses);
         // What is lost at random is lost in all rounds.
         let is_lossy = loss > 2.0 * fraction(lost, total) + LOSS_THRESH;
+        let tried = self.probe.growth;
         let rounds = if is_lossy { self.probe.cruise_rounds * 2 } else { CYCLE_ROUNDS - 2 };
         self.probe.cruise_rounds = rounds.min(MAX_CRUISE_ROUNDS);
         // Half of what the probe has tried.
-        let has_grown =
-            self.bw().is_some_and(|bw| bw > self.probe.prior_bw * (1.0 + BW_GROWTH) / 2.0);
+        let has_grown = self.bw().is_some_and(|bw| bw > self.probe.prior_bw * (1.0 + tried) / 2.0);
+        self.probe.growth = match (is_lossy, has_grown) {
+            (true, _) => (1.0 + (tried - 1.0) / 2.0).max(MIN_BW_GROWTH),
+            (false, true) => (1.0 + (tried - 1.0) * 2.0).min(2.0),
+            (false, false) => tried.min(BW_GROWTH),
+        };
         if has_grown {
             self.begin_probe();
         } else {
@@ -406,32 +435,35 @@ impl ModelBased {
             self.full_bw.1 += 1;
         }
         // The RTT of a sender that lacks data says nothing about its share of the path.
-        if (queue_stands && !round.app_limited) || self.full_bw.1 >= MAX_FULL_BW_COUNT {
+        if (queue_stands && self.full_bw.1 > 0 && !round.app_limited)
+            || self.full_bw.1 >= MAX_FULL_BW_COUNT
+        {
             self.state = State::Drain;
         }
     }
 
-    /// Reduces the bandwidth after congestion: the path is shared or has become slower.
+    /// Reduces the bandwidth after a queue has overflowed: the path is shared or has become slower.
     ///
-    /// By CUBIC's factor at most once a cycle, else to what was delivered.
-    fn reduce_bw(&mut self, round: &Round) {
-        if round.index > self.last_reduction + 1 && !round.app_limited {
-            self.last_reduction = round.index;
-            let is_first = round.index >= self.last_decrease + CYCLE_ROUNDS
-                && round.loss() <= MAX_UNQUEUED_LOSS;
-            let beta = match self.state {
-                State::Startup | State::Drain => 1.0,
-                _ if is_first => {
-                    self.last_decrease = round.index;
-                    cubic::BETA
-                }
-                _ => 1.0,
-            };
+    /// By CUBIC's factor at most once a cycle, else to what was delivered. Overflows that continue
+    /// are those of others, who do not reduce.
+    fn on_overflow(&mut self, round: &Round) {
+        let is_later = round.index < self.last_reduction + CYCLE_ROUNDS;
+        // Losses of the next round are of earlier data.
+        if matches!(self.state, State::Startup | State::Drain)
+            || is_later && round.index <= self.last_reduction + 1
+        {
+            return;
+        }
+        let beta = if is_later { 1.0 } else { CUBIC_BETA };
+        let overflows = if is_later { self.later_overflows + 1 } else { self.later_overflows };
+        if overflows <= MAX_LATER_OVERFLOWS {
             let bw = self.bw().unwrap_or(f64::INFINITY);
             self.bw_shortterm = round.max_bw.min(bw * beta);
         }
-        if self.state == State::Startup {
-            self.state = State::Drain;
+        if is_later {
+            self.later_overflows = overflows;
+        } else {
+            (self.last_reduction, self.later_overflows) = (round.index, 0);
         }
     }
 }

@@ -384,7 +384,7 @@ fn persistent_congestion_resets_model() {
         let before = control.window();
         control.on_lost(Bytes(MTU), true);
         assert!(
-            control.window() == Bytes(MTU * MIN_PIPE_CWND_DATAGRAMS) && control.window() < before
+            control.window() == Bytes(MTU * FAST_RETRANSMIT_SEGMENTS) && control.window() < before
         );
         assert_eq!(control.max_bw(), None);
     }

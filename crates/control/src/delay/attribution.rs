@@ -3,14 +3,15 @@
 use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE, USED_SHARE};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
-use crate::path_control::{Reason, State};
+use crate::path_control::{Reason, START_GAIN, State};
+use crate::tcp::CUBIC_BETA;
 
 /// Growth of the window in a trial. (measured, kinds of path in virtual time: noise hides the
 /// response to half of it)
 const TRIAL_STEP: f64 = 0.2;
 
-/// The same at the rate that packet trains measured. (chosen: fits in a shallow buffer)
-const SMALL_TRIAL_STEP: f64 = 0.04;
+/// The same at the rate that packet trains measured: twice the error of a rate.
+const SMALL_TRIAL_STEP: f64 = (1.0 - START_GAIN) * 2.0;
 
 /// Responses to a step that are none, or nearly the whole. (chosen: halfway to the response beside
 /// one equal flow)
@@ -19,10 +20,6 @@ const RESPONSE_BOUNDS: (f64, f64) = (0.25, 0.75);
 /// Trials with other flows, or queues that stay, within ten seconds before TCP takes over. (chosen:
 /// one or two may be chance)
 const MAX_FINDINGS: usize = 2;
-
-/// Share of the window whose removal drains a queue of this transfer. (chosen: a falling rate hides
-/// the effect of less)
-const MIN_ATTRIBUTED_CUT: f64 = 0.3;
 
 /// Reductions in which it is removed. (measured, a fluid model in delay/tests.rs: one may coincide
 /// with a fall of the rate)
@@ -65,7 +62,8 @@ impl Limiter {
         // If neither follows, TCP does not use the window yet.
         if rate >= small || queue >= small {
             if rate > small && step > SMALL_TRIAL_STEP {
-                if self.trial.on_shared(round.now) > MAX_FINDINGS {
+                let count = self.trial.on_shared(round.now);
+                if count > MAX_FINDINGS || path.is_minor_share(round.rate) {
                     return Some(Outcome::Left(Reason::SharedQueue(round.queue)));
                 }
             } else {
@@ -90,7 +88,8 @@ impl Limiter {
             self.cut = None;
             return None;
         }
-        let is_enough = share >= MIN_ATTRIBUTED_CUT || self.window <= path.least_window();
+        // A falling rate hides the effect of less.
+        let is_enough = share >= 1.0 - CUBIC_BETA || self.window <= path.least_window();
         // A round lasts as long as the queue: after a long one, a second reduction is too late.
         let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
         if (cut.count < MIN_CUTS && !is_long) || !is_enough {
@@ -104,7 +103,8 @@ impl Limiter {
         if has_lost && path.is_minor_share(round.rate) {
             return Some(Outcome::Left(Reason::SharedOverflow(round.queue)));
         }
-        if count > MAX_FINDINGS || is_long {
+        // Reductions alone may leave less than half of the line.
+        if count > MAX_FINDINGS || is_long || path.is_minor_share(cut.rate) {
             return Some(Outcome::Left(reason));
         }
         if path.samples.is_base_expired(round.now) {

@@ -1,37 +1,25 @@
 //! Window of a limited path, adjusted after each round: an RTT for a change to show, and a
 //! measurement.
 
-use super::losses::LossHistory;
+use super::losses::{LossHistory, MEMORY};
 use super::path::{Path, bytes, per, ratio, scaled};
 use super::round::{Cut, Outcome, Round};
-use super::samples::{LIFETIME, STANDING_SAMPLES};
+use super::samples::{LIFETIME, REPAIR_TIME, STANDING_SAMPLES, repair_time};
 use super::target::{Level, QueueTarget};
 use super::trial::Trial;
 use crate::bottleneck::Bottleneck;
-use crate::path_control::{Observation, Reason, State};
+use crate::path_control::{Observation, RATE_DEVIATION, Reason, START_GAIN, State, TICK};
+use crate::tcp::CUBIC_BETA;
 use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Shortest measurement of a round. (chosen: four probes)
-pub(super) const MIN_ROUND: Duration = Duration::from_millis(40);
+/// Shortest measurement of a round.
+pub(super) const MIN_ROUND: Duration = TICK.saturating_mul(STANDING_SAMPLES as u32);
 
-/// Time for a request to be sent and applied, beside the RTT. (chosen: a tick of either side)
-const REQUEST_TIME: Duration = Duration::from_millis(10);
-
-/// RTTs over which the rate is measured while losses are repaired. (chosen: a fast recovery takes
-/// one or two, and delivers all data behind a loss at once)
-pub(super) const LOSSY_RATE_RTTS: u32 = 4;
-
-/// RTTs, and least time, over which a rate is no burst. (chosen: a bucket of a policer passes a few
-/// percent more)
-const SUSTAINED_TIME: (u32, Duration) = (5, Duration::from_millis(500));
-
-/// Share of the highest rate that is no burst. (chosen: the same bucket within an RTT)
-const BURST_SHARE: f64 = 0.9;
-
-/// Smallest and largest step of growth. (chosen: the error of a rate; slow start is faster)
-pub(super) const STEP_RANGE: (f64, f64) = (0.01, 0.5);
+/// Smallest and largest step of growth: half of the error of a rate, as a step of it overflows a
+/// queue of 0.02 BDP, and half of slow start's.
+pub(super) const STEP_RANGE: (f64, f64) = ((1.0 - START_GAIN) / 2.0, 0.5);
 
 /// Steps in a row above the capacity that do not refute it. (chosen: the bucket of a policer passes
 /// some)
@@ -41,29 +29,11 @@ const MAX_STEPS_ABOVE_CAPACITY: u32 = 2;
 /// round)
 const TRIM_GAIN: f64 = 0.5;
 
-/// Smallest factor of one reduction. (chosen: a little below CUBIC's 0.7, RFC 9438 §4.6)
-const LARGEST_CUT: f64 = 0.6;
-
-/// Share of the limit from which the window limits the rate. (chosen: bursts and acknowledgements
-/// on their way)
-pub(super) const USED_SHARE: f64 = 0.9;
-
-/// The same for growth beyond the capacity. (measured, 100 Mbit/s, 10 ms and 0.1 BDP in virtual
-/// time: 26 late losses with `USED_SHARE`, ten with this)
-const FULLY_USED_SHARE: f64 = 0.97;
-
-/// Share of the limit from which TCP comes to use it. (RFC 9438 §4.6: CUBIC keeps 0.7)
-const UNUSED_SHARE: f64 = 0.7;
-
-/// Least queueing delay of acknowledgements that limits the rate. (chosen: above that of bursts)
-const ACK_QUEUE: Duration = Duration::from_millis(10);
+/// Share of the limit from which the window limits the rate.
+pub(super) const USED_SHARE: f64 = 1.0 - RATE_DEVIATION;
 
 /// Rounds in a row with such a queue. (chosen: slow start may make one for a round or two)
 const ACK_LIMITED_ROUNDS: u32 = 2;
-
-/// Factor of the rate that losses without a queue leave. (chosen: a policer that drops a percent
-/// still passes the rest)
-const LOSSLESS_SHARE: f64 = 0.98;
 
 /// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial would add as
 /// much)
@@ -71,14 +41,6 @@ pub(super) const MAX_TRIAL_QUEUE: f64 = 0.25;
 
 /// RTTs of a long queue. (chosen: no jitter is as long)
 pub(super) const LONG_QUEUE_RTTS: u32 = 2;
-
-/// Pause of growth after such losses, for each event. (measured, kinds of path in virtual time: 2 s
-/// make a policed path start slowly)
-const LOSS_PAUSE: Duration = Duration::from_millis(500);
-
-/// Such pauses after a probe above a rate without losses. (chosen: a probe each two seconds loses
-/// little)
-const PROBE_PAUSES: u32 = 4;
 
 /// Growth of the window.
 #[derive(Debug, Clone, Default)]
@@ -194,8 +156,9 @@ impl Limiter {
             let queue = samples.latest_queue(STANDING_SAMPLES, from);
             Some(queue).filter(|&queue| self.target.level(queue, path.rtt()) == Level::High)?
         };
-        let is_lossy = samples.retransmits_since(now.saturating_sub(rtt * LOSSY_RATE_RTTS)) > 0;
-        let rate_time = if is_lossy { rtt * LOSSY_RATE_RTTS } else { rtt };
+        let is_lossy = samples.retransmits_since(now.saturating_sub(rtt * REPAIR_TIME.0)) > 0;
+        // A repair delivers all data behind a loss at once.
+        let rate_time = if is_lossy { rtt * REPAIR_TIME.0 } else { rtt };
         let rate = samples.rate_over(rate_time.max(MIN_ROUND));
         // A rate of zero means an interrupted path or a silent sender.
         let segment = rate.time_for(path.mss).filter(|_| rate.bits_per_sec() > 0)?;
@@ -210,7 +173,7 @@ impl Limiter {
         while self.rates.front().is_some_and(|(at, _)| round.now > *at + LIFETIME) {
             self.rates.pop_front();
         }
-        let allowed = (path.samples.min_rtt() / 2).max(ACK_QUEUE);
+        let allowed = (path.samples.min_rtt() / 2).max(TICK);
         let is_ack_limited = path.samples.backward_queue() > allowed
             && self.target.level(round.queue, path.rtt()) != Level::High;
         self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
@@ -275,7 +238,8 @@ impl Limiter {
         reason: Reason,
     ) -> Outcome {
         self.requested = self.limit(path);
-        self.settled_at = round.now + path.samples.rtt() + REQUEST_TIME;
+        // A request waits for a tick.
+        self.settled_at = round.now + path.samples.rtt() + TICK;
         Outcome::Changed(state, reason)
     }
 
@@ -294,13 +258,12 @@ impl Limiter {
     /// Returns true if TCP has not used the window for long.
     fn is_given_up(&mut self, path: &Path, round: &Round) -> bool {
         let limit = self.limit_with(path, round);
-        if path.baseline_loss.is_some() || round.rate > scaled(limit, UNUSED_SHARE) {
+        if path.baseline_loss.is_some() || round.rate > scaled(limit, CUBIC_BETA) {
             self.unused_since = None;
             return false;
         }
         let since = *self.unused_since.get_or_insert(round.now);
-        let (rtts, least) = SUSTAINED_TIME;
-        round.now > since + (path.rtt() * rtts).max(least)
+        round.now > since + repair_time(path.rtt())
     }
 
     /// Widens the window; steps double while no queue appears.
@@ -312,7 +275,7 @@ impl Limiter {
         let is_allowed = path.rate_max.into_iter().chain(line).all(|max| limit < max);
         // Beyond the capacity, TCP has to use the whole window first.
         let is_beyond = path.capacity.is_some_and(|line| limit >= line);
-        let is_unused = is_beyond && round.rate < scaled(limit, FULLY_USED_SHARE);
+        let is_unused = is_beyond && round.rate < scaled(limit, START_GAIN);
         // The RTT has fallen since the last request, and the rate that the window allows has risen.
         if is_unused && limit > scaled(self.requested, 1.0 + STEP_RANGE.0) {
             let reason = Reason::QueueHeld(round.rate, round.queue);
@@ -338,7 +301,9 @@ impl Limiter {
         let recent = distance(self.highest_rate()) / 2.0;
         let step = if self.growth.step > least { step.max(recent).min(largest) } else { step };
         let Some(capacity) = path.capacity else { return step };
-        let is_above = round.rate > scaled(capacity, 1.0 + STEP_RANGE.0);
+        // Under BBR, repairs deliver more than the line within an RTT.
+        let is_above =
+            path.baseline_loss.is_none() && round.rate > scaled(capacity, 1.0 + STEP_RANGE.0);
         self.growth.steps_above_capacity =
             if is_above { self.growth.steps_above_capacity + 1 } else { 0 };
         if self.growth.steps_above_capacity > MAX_STEPS_ABOVE_CAPACITY {
@@ -388,14 +353,14 @@ impl Limiter {
         self.cut = Some(Cut { count: cut.count + 1, has_lost, ..cut });
         let rtt = path.rtt();
         let share = (rtt + self.target.queue(rtt)).div_duration_f64(rtt + queue);
-        self.window = (self.window * share.clamp(LARGEST_CUT, 1.0)).max(path.least_window());
+        self.window = (self.window * share.clamp(CUBIC_BETA, 1.0)).max(path.least_window());
     }
 
     /// Returns the rate that the path has sustained.
     fn sustained_rate(&self, path: &Path) -> Rate {
-        let (rtts, least) = SUSTAINED_TIME;
-        let sustained = path.samples.highest_rate((path.samples.rtt() * rtts).max(least));
-        sustained.max(scaled(self.highest_rate(), BURST_SHARE))
+        // The bucket of a policer passes more for a shorter time.
+        let sustained = path.samples.highest_rate(repair_time(path.samples.rtt()));
+        sustained.max(scaled(self.highest_rate(), USED_SHARE))
     }
 
     /// Records an overflow; returns true if it is one of others, who fill most of the line.
@@ -434,11 +399,11 @@ impl Limiter {
         if !is_probe && self.losses.record(round.now, path.rtt()) {
             return Outcome::Left(Reason::CongestedLoss);
         }
-        let lossless = scaled(rate.min(limit), LOSSLESS_SHARE);
+        let lossless = scaled(rate.min(limit), START_GAIN);
         self.window = self.window_for(path, lossless).min(self.window);
         (self.lossless, path.capacity) = (Some(lossless), Some(lossless));
-        let pauses = if is_probe { PROBE_PAUSES } else { self.losses.count() };
-        self.growth.next_at = round.now + LOSS_PAUSE * pauses;
+        let pause = if is_probe { MEMORY } else { REPAIR_TIME.1 * self.losses.count() };
+        self.growth.next_at = round.now + pause;
         self.change(path, round, State::Limited, Reason::LostWithoutQueue)
     }
 }

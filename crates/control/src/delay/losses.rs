@@ -1,15 +1,12 @@
 //! Losses without a queue, over recent rounds.
 
+use super::samples::repair_time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Time for which such losses are remembered. (chosen: a policer that is approached again every two
-/// seconds loses in one or two rounds)
-const MEMORY: Duration = Duration::from_secs(3);
-
-/// RTTs, and least time, of one event: its repair loses and sends again. (measured, policer on an
-/// emulated path: the end of slow start is repaired for half a second)
-const REPAIR_TIME: (u32, Duration) = (4, Duration::from_millis(300));
+/// Time for which such losses are remembered, and growth pauses after a probe. (chosen: a policer
+/// that is approached again as often loses in one or two rounds)
+pub(super) const MEMORY: Duration = Duration::from_secs(3);
 
 /// Events that may be due to the rate. (chosen: the start, and two probes)
 const MAX_EVENTS: usize = 3;
@@ -23,8 +20,8 @@ pub(super) struct LossHistory {
 impl LossHistory {
     /// Records a round that lost segments; returns true if lower rates do not end the losses.
     pub(super) fn record(&mut self, now: Duration, rtt: Duration) -> bool {
-        let (rtts, least) = REPAIR_TIME;
-        let is_repaired = |at: &Duration| now >= *at + (rtt * rtts).max(least);
+        // The repair of an event loses and sends again.
+        let is_repaired = |at: &Duration| now >= *at + repair_time(rtt);
         if self.events.back().is_none_or(is_repaired) {
             self.events.push_back(now);
         }
@@ -34,14 +31,14 @@ impl LossHistory {
         self.events.len() > MAX_EVENTS
     }
 
-    /// Returns true if there was an event lately.
-    pub(super) fn is_recent(&self, now: Duration) -> bool {
-        self.events.back().is_some_and(|&at| now <= at + MEMORY)
-    }
-
     /// Returns the number of remembered events.
     pub(super) fn count(&self) -> u32 {
         self.events.len() as u32
+    }
+
+    /// Returns true if there was an event lately.
+    pub(super) fn is_recent(&self, now: Duration) -> bool {
+        self.events.back().is_some_and(|&at| now <= at + MEMORY)
     }
 }
 

@@ -22,13 +22,14 @@ mod trial;
 
 use crate::loss::LossSample;
 use crate::path_control::{
-    Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, State,
+    Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, START_GAIN, State,
 };
+use crate::tcp::{FAST_RETRANSMIT_SEGMENTS, MIN_RTT_FILTER_LEN};
 use crate::units::{Bytes, Rate};
-use limiter::{LOSSY_RATE_RTTS, Limiter, MIN_ROUND, STEP_RANGE};
+use limiter::{Limiter, MIN_ROUND, STEP_RANGE};
 use path::{Path, bytes, scaled};
 use round::Outcome;
-use samples::LIFETIME;
+use samples::REPAIR_TIME;
 use std::time::Duration;
 use target::Level;
 
@@ -36,16 +37,8 @@ use target::Level;
 /// for each loss, RFC 6298 §5.5; chosen: up to five minutes without a queue)
 const MAX_QUIET_DOUBLINGS: u32 = 5;
 
-/// Pacing rate in [`State::Disabled`], as a multiple of the capacity. (chosen: the end of slow
-/// start then overflows nothing, and the error of trains is smaller)
-const DISABLED_PACING_GAIN: f64 = 1.05;
-
-/// The same under BBR, beside flows that fill the line: the share of one of two flows.
+/// Part of the capacity for BBR beside flows that fill the line: one of two.
 const SHARED_PACING_GAIN: f64 = 0.5;
-
-/// Segments of each stream that a window has to hold. (RFC 5681 §3.2: with four, a loss is repaired
-/// without a timeout)
-const LEAST_SEGMENTS: f64 = 4.0;
 
 /// Window of the start, as a multiple of rate × RTT. (BBR: bbr_cwnd_gain, net/ipv4/tcp_bbr.c)
 const START_WINDOW_GAIN: f64 = 2.0;
@@ -134,12 +127,16 @@ impl DelayController {
 
     /// Returns true if the path holds only a few segments of each stream.
     fn is_oversubscribed(&self) -> bool {
-        let window = match self.state {
-            State::StartBounded => bytes(self.start_rate, self.min_rtt()),
-            State::Limited | State::Growing => self.limiter.window,
+        let (window, rate) = match self.state {
+            State::StartBounded => (bytes(self.start_rate, self.min_rtt()), self.start_rate),
+            State::Limited | State::Growing => {
+                (self.limiter.window, self.limiter.limit(&self.path))
+            }
             _ => return false,
         };
-        window < self.path.segments(LEAST_SEGMENTS)
+        // Others may have the rest of the line.
+        !self.path.is_minor_share(rate)
+            && window < self.path.segments(FAST_RETRANSMIT_SEGMENTS as f64)
     }
 
     /// Sets the capacity estimate: a payload rate.
@@ -208,7 +205,7 @@ impl DelayController {
             return Some(self.enter(State::Disabled, now, reason));
         }
         let line = self.path.capacity.filter(|_| is_entered);
-        let rate = line.map_or(rate, |rate| scaled(rate, start::START_GAIN));
+        let rate = line.map_or(rate, |rate| scaled(rate, START_GAIN));
         Some(self.enter_limited(rate, now, reason))
     }
 
@@ -239,7 +236,7 @@ impl DelayController {
             }
         }
         // Data behind a loss arrives at once.
-        let is_repaired = latest.now > self.quiet_since + rtt * LOSSY_RATE_RTTS;
+        let is_repaired = latest.now > self.quiet_since + rtt * REPAIR_TIME.0;
         let is_above = |line| rate > scaled(line, 1.0 + STEP_RANGE.0);
         if is_repaired && self.path.line().is_some_and(is_above) {
             self.path.capacity = None;
@@ -248,7 +245,7 @@ impl DelayController {
         let quiet_time = latest.now.saturating_sub(self.quiet_since);
         // CUBIC flows lose nothing for more than ten seconds.
         let doublings = self.quiet_doublings + u32::from(stands);
-        if quiet_time < LIFETIME * (1 << doublings) {
+        if quiet_time < MIN_RTT_FILTER_LEN * (1 << doublings) {
             return None;
         }
         self.returned_at = Some(latest.now);
@@ -269,7 +266,7 @@ impl DelayController {
     }
 
     fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
-        let was_brief = |at: Duration| now < at + LIFETIME * (1 << self.quiet_doublings);
+        let was_brief = |at: Duration| now < at + MIN_RTT_FILTER_LEN * (1 << self.quiet_doublings);
         self.quiet_doublings = match self.returned_at.take().map(was_brief) {
             Some(true) => (self.quiet_doublings + 1).min(MAX_QUIET_DOUBLINGS),
             _ => 0,
@@ -299,7 +296,8 @@ impl DelayController {
             State::Disabled => {
                 let line = self.path.line().filter(|_| !self.path.is_short());
                 let is_shared = self.path.baseline_loss.is_some() && self.is_overflow_shared();
-                let gain = if is_shared { SHARED_PACING_GAIN } else { DISABLED_PACING_GAIN };
+                // The end of slow start then overflows little.
+                let gain = if is_shared { SHARED_PACING_GAIN } else { 1.0 / START_GAIN };
                 (None, line.map(|rate| scaled(rate, gain)))
             }
             _ => (None, None),

@@ -1,6 +1,6 @@
 //! Properties of a path and of a transfer over it, as the controller knows them.
 
-use super::samples::Samples;
+use super::samples::{Samples, repair_time};
 use crate::loss::LossSample;
 use crate::pacing;
 use crate::path_control::{Observation, is_short_path};
@@ -12,10 +12,6 @@ const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 
 /// Smallest window of a stream in segments: with one, the receiver delays its ACK (RFC 5681 §4.2).
 const LEAST_WINDOW_SEGMENTS: u64 = 2;
-
-/// RTTs, and least time, in which losses may be those of the start. (chosen: the repair of slow
-/// start)
-const START_TIME: (u32, Duration) = (10, Duration::from_secs(1));
 
 /// Properties of a path and of a transfer over it.
 #[derive(Debug, Clone)]
@@ -87,9 +83,7 @@ impl Path {
 
     /// Returns true if losses may be those of the start.
     pub(super) fn is_starting(&self, now: Duration) -> bool {
-        let (rtts, least) = START_TIME;
-        let time = (self.rtt() * rtts).max(least);
-        self.first_data_at.is_none_or(|began| now < began + time)
+        self.first_data_at.is_none_or(|began| now < began + repair_time(self.rtt()) * 2)
     }
 
     /// Returns the capacity of the line, unless it was refuted: others may have a part of it.

@@ -1,6 +1,6 @@
 //! Samples of a transfer at its ticks: delay, rate and losses over recent times.
 
-use crate::path_control::Observation;
+use crate::path_control::{Observation, TICK};
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,24 +9,18 @@ use std::time::Duration;
 /// three the median regret is 0.7 % higher)
 pub(super) const STANDING_SAMPLES: usize = 4;
 
-/// Time for which samples are kept: RTTs, and at least this time. (chosen: a round and its effect,
-/// and the rate over four RTTs)
-const RETENTION: (u32, Duration) = (6, Duration::from_secs(1));
+/// RTTs, and least time, in which TCP repairs a loss. (measured, policer on an emulated path: the
+/// end of slow start is repaired for half a second)
+pub(super) const REPAIR_TIME: (u32, Duration) = (4, Duration::from_millis(300));
 
-/// Lifetime of base delay, rates and results of trials. (BBR: bbr_min_rtt_win_sec,
-/// net/ipv4/tcp_bbr.c)
-pub(super) const LIFETIME: Duration = Duration::from_secs(10);
+/// Returns the time in which TCP repairs a loss.
+pub(super) fn repair_time(rtt: Duration) -> Duration {
+    let (rtts, least) = REPAIR_TIME;
+    (rtt * rtts).max(least)
+}
 
-/// Excess of the first probe's RTT over TCP's that is a queue. (chosen: on slow lines, probes take
-/// longer than acknowledgements)
-const MIN_FIRST_QUEUE: Duration = Duration::from_millis(5);
-
-/// Probes whose median is the present delay. (chosen: two outliers do not count)
-const MEDIAN_PROBES: usize = 5;
-
-/// Delay added to the difference of RTT and one-way delay, which may be negative. (chosen: above
-/// any RTT)
-const BACKWARD_ORIGIN: Duration = Duration::from_secs(60);
+/// Lifetime of base delay, rates and results of trials.
+pub(super) use crate::tcp::MIN_RTT_FILTER_LEN as LIFETIME;
 
 /// Counters of a transfer at a tick, since its start.
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +40,19 @@ struct Delay {
 }
 
 impl Delay {
-    /// Returns the delay of the other direction, from an arbitrary origin.
-    fn backward(&self) -> Duration {
-        (self.rtt + BACKWARD_ORIGIN).saturating_sub(self.forward)
+    /// Returns the delay of the other direction in nanoseconds, from an arbitrary origin.
+    fn backward(&self) -> i128 {
+        nanos(self.rtt) - nanos(self.forward)
     }
+}
+
+fn nanos(delay: Duration) -> i128 {
+    delay.as_nanos() as i128
+}
+
+/// Returns a number of nanoseconds as a duration; zero if it is negative.
+fn duration(nanos: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
 /// Recent samples of a transfer.
@@ -61,8 +64,8 @@ pub(super) struct Samples {
     base: Option<(Duration, Duration)>,
     /// Delay above the base that is not a queue of this transfer, and until when.
     floor: Option<(Duration, Duration)>,
-    /// Smallest delay of the other direction, from an arbitrary origin.
-    least_backward: Option<Duration>,
+    /// Smallest delay of the other direction in nanoseconds, from an arbitrary origin.
+    least_backward: Option<i128>,
     min_rtt: Option<Duration>,
     tcp_min_rtt: Option<Duration>,
     has_forward_delay: bool,
@@ -78,8 +81,8 @@ impl Samples {
         }
         let (received, retransmits) = (latest.received, latest.retransmits);
         self.ticks.push_back(Tick { now: latest.now, received, retransmits });
-        let (rtts, least) = RETENTION;
-        let from = latest.now.saturating_sub((self.rtt() * rtts).max(least));
+        // The start, and a rate over the repair of a loss before it.
+        let from = latest.now.saturating_sub(repair_time(self.rtt()) * 2);
         while self.ticks.len() > 1 && self.ticks[1].now <= from {
             self.ticks.pop_front();
         }
@@ -98,7 +101,8 @@ impl Samples {
         let delay = Delay { now, rtt, forward: forward.unwrap_or(rtt) };
         // The first probe may have found a queue.
         let queued = rtt.saturating_sub(self.tcp_min_rtt.unwrap_or(rtt));
-        let queued = if queued > MIN_FIRST_QUEUE { queued } else { Duration::ZERO };
+        // On slow lines, probes take longer than acknowledgements.
+        let queued = if queued > TICK { queued } else { Duration::ZERO };
         let (base, _) = *self.base.get_or_insert((delay.forward.saturating_sub(queued), now));
         if delay.forward <= base {
             (self.base, self.floor) = (Some((delay.forward, now)), None);
@@ -127,20 +131,21 @@ impl Samples {
         let (Some((base, _)), Some(backward)) = (self.base, self.median(Delay::backward)) else {
             return self.min_rtt();
         };
-        (backward + base + self.floor()).saturating_sub(BACKWARD_ORIGIN)
+        duration(backward + nanos(base + self.floor()))
     }
 
     /// Returns the queueing delay in the direction of acknowledgements.
     pub(super) fn backward_queue(&self) -> Duration {
-        let least = self.least_backward.unwrap_or_default();
-        self.median(Delay::backward).unwrap_or_default().saturating_sub(least)
+        let present = self.median(Delay::backward).zip(self.least_backward);
+        present.map_or(Duration::ZERO, |(present, least)| duration(present - least))
     }
 
-    fn median(&self, value: impl Fn(&Delay) -> Duration) -> Option<Duration> {
-        let latest = self.delays.iter().rev().take(MEDIAN_PROBES);
-        let mut latest: Vec<Duration> = latest.map(value).collect();
+    /// Returns the lower median of the latest probes.
+    fn median<T: Ord + Copy>(&self, value: impl Fn(&Delay) -> T) -> Option<T> {
+        let latest = self.delays.iter().rev().take(STANDING_SAMPLES);
+        let mut latest: Vec<T> = latest.map(value).collect();
         latest.sort_unstable();
-        latest.get(latest.len() / 2).copied()
+        latest.get(latest.len().saturating_sub(1) / 2).copied()
     }
 
     /// Returns the smallest queueing delay since a time, and the number of samples.

@@ -1,33 +1,24 @@
 //! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
 
 use super::DelayController;
-use super::limiter::{LOSSY_RATE_RTTS, MIN_ROUND, USED_SHARE};
+use super::limiter::{MIN_ROUND, USED_SHARE};
 use super::path::{Path, bytes, scaled};
-use super::samples::STANDING_SAMPLES;
+use super::samples::{REPAIR_TIME, STANDING_SAMPLES};
 use super::target::Level;
 use crate::bottleneck::Bottleneck;
-pub(super) use crate::path_control::START_GAIN;
-use crate::path_control::{Config, Decision, Observation, Reason, Start, State};
+use crate::path_control::{
+    Config, Decision, Observation, RATE_DEVIATION, Reason, Start, State, TICK,
+};
 use crate::units::Rate;
 use std::time::Duration;
 
-/// Growth of the rate per RTT below which slow start has ended. (chosen: slow start doubles it;
-/// between 1 and 2, nearer to 1)
-const MIN_START_GROWTH: f64 = 1.3;
-
-/// Growth of the rate in two RTTs below which it is flat. (SOBAS paper §IV.B; chosen: 5 %)
-const FLAT_SPREAD: f64 = 0.05;
-
-/// Shortest interval for rates in the start; otherwise one RTT. (chosen: two ticks)
-const MIN_START_RATE_INTERVAL: Duration = Duration::from_millis(20);
+/// Growth of the rate per RTT below which slow start has ended. (BBR: BBRStartupFullBwThresh,
+/// draft-ietf-ccwg-bbr)
+const MIN_START_GROWTH: f64 = 1.25;
 
 /// Initial windows per RTT up to which losses do not count: two rounds of slow start. (chosen: by
 /// trial)
 const INITIAL_WINDOW_FACTOR: f64 = 4.0;
-
-/// RTTs, and minimum time, from the first data in which such losses do not count. (chosen: two
-/// rounds, and TCP's loss repair)
-const INITIAL_WINDOW_TIME: (u32, Duration) = (8, Duration::from_millis(500));
 
 impl DelayController {
     /// Replaces the user's maximum rate and starts again, with what is known of the path.
@@ -74,7 +65,7 @@ impl DelayController {
 
     /// Ends the start: the path is full, slow start has ended, or segments were lost.
     pub(super) fn observe_start(&mut self, latest: &Observation) -> Option<Decision> {
-        let rtt = self.min_rtt().max(MIN_START_RATE_INTERVAL);
+        let rtt = self.min_rtt().max(TICK * 2);
         let now = self.path.samples.rate_over(rtt);
         let before = self.path.samples.rate_before(rtt, rtt);
         let has_begun = self.path.first_data_at.is_some_and(|at| latest.now > at + rtt * 2);
@@ -88,7 +79,7 @@ impl DelayController {
         }
         if let Some(lost_at) = self.lost_at {
             // The repair delivers late and all at once.
-            let repair = rtt * LOSSY_RATE_RTTS;
+            let repair = rtt * REPAIR_TIME.0;
             if latest.now < lost_at + repair.max(MIN_ROUND * 2) {
                 return None;
             }
@@ -106,6 +97,10 @@ impl DelayController {
             if self.is_initial_window_rate(rate, latest.now) {
                 return None;
             }
+            // A queue of others: they have the rest of the line.
+            if self.path.is_minor_share(rate) {
+                return Some(self.enter_disabled(latest.now, Reason::SharedQueue(queue)));
+            }
             let decision = self.enter_limited(rate, latest.now, Reason::QueueGrew(rate, queue));
             self.limiter.begin_draining(&self.path, rate, queue);
             return Some(decision);
@@ -114,7 +109,7 @@ impl DelayController {
         let long = rtt * 2;
         let (now, before) =
             (self.path.samples.rate_over(long), self.path.samples.rate_before(long, long));
-        let is_flat = now < scaled(before, 1.0 + FLAT_SPREAD);
+        let is_flat = now < scaled(before, 1.0 + RATE_DEVIATION / 2.0);
         let has_settled = self.path.first_data_at.is_some_and(|at| latest.now > at + long * 2);
         if !is_flat || !has_settled || before.bits_per_sec() == 0 {
             return None;
@@ -129,9 +124,7 @@ impl DelayController {
     ///
     /// They are not paced, so their queue and losses say nothing about the path.
     fn is_initial_window_rate(&self, rate: Rate, now: Duration) -> bool {
-        let (round_trips, least) = INITIAL_WINDOW_TIME;
-        let time = (self.min_rtt() * round_trips).max(least);
-        self.path.first_data_at.is_none_or(|began| now < began + time)
+        self.path.is_starting(now)
             && bytes(rate, self.min_rtt()) < INITIAL_WINDOW_FACTOR * self.path.initial_windows()
     }
 }

@@ -1,25 +1,19 @@
 //! Target of the queueing delay: short at first, and wider on a path whose rate varies.
 
+use crate::path_control::capacity::MIN_TRAIN_TIME;
 use std::time::Duration;
 
 /// Share of the RTT that is the target. (chosen: a quarter of a shallow buffer)
 const RTT_SHARE: f64 = 0.025;
 
-/// Shortest target of a path. (chosen: a probe may follow one burst of TCP and precede the next)
-const LEAST: Duration = Duration::from_micros(400);
+/// Shortest target of a path: below it, the batching of receivers dominates.
+const LEAST: Duration = MIN_TRAIN_TIME;
 
 /// Longest target of a path of constant rate. (chosen: half of what may stand, 5 ms)
 const MOST: Duration = Duration::from_micros(2500);
 
 /// Shortest target in segments at the present rate. (chosen: half of what may stand, four)
 const LEAST_SEGMENTS: u32 = 2;
-
-/// Longest time of a segment that counts for the target. (chosen: below 600 kbit/s)
-const LONGEST_SEGMENT: Duration = Duration::from_millis(20);
-
-/// Share of a queue that overflowed that is the longest target from then on. (chosen: the queue may
-/// double between two rounds)
-const OVERFLOW_SHARE: f64 = 0.4;
 
 /// Rounds in which changes between short and long queues are counted. (measured, kinds in virtual
 /// time: with 12 and two changes, a square wave is taken for a varying path)
@@ -30,9 +24,6 @@ const HUNTING_CHANGES: u32 = 3;
 
 /// Growth of the target of a hunting window. (chosen: doubling)
 const GROWTH: f64 = 2.0;
-
-/// Longest target of a hunting window, for an RTT that is shorter. (chosen: what may stand)
-const LONGEST: Duration = MOST.saturating_mul(2);
 
 /// Class of a round by its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +66,8 @@ impl QueueTarget {
     pub(super) fn queue(&self, rtt: Duration) -> Duration {
         let target = rtt.mul_f64(RTT_SHARE).clamp(LEAST, MOST).max(self.widened);
         let target = self.allowed.map_or(target, |allowed| target.min(allowed));
-        target.max(self.segment * LEAST_SEGMENTS)
+        // A pause is no long segment.
+        target.max((self.segment * LEAST_SEGMENTS).min(rtt))
     }
 
     /// Returns the level of a queue.
@@ -90,7 +82,7 @@ impl QueueTarget {
 
     /// Sets the time of a segment at the present rate.
     pub(super) fn set_segment(&mut self, time: Duration) {
-        self.segment = time.min(LONGEST_SEGMENT);
+        self.segment = time;
     }
 
     /// Records a round; widens the target if the window hunts for it.
@@ -108,7 +100,7 @@ impl QueueTarget {
             return true;
         }
         let before = self.queue(rtt);
-        let longest = rtt.max(LONGEST);
+        let longest = rtt.max(MOST);
         let excursion = high_queues / high_rounds.max(1) / 2;
         let wanted = excursion.clamp(before.mul_f64(GROWTH), before.mul_f64(GROWTH * GROWTH));
         self.widened = wanted.min(longest);
@@ -117,7 +109,8 @@ impl QueueTarget {
 
     /// Lowers the target below a queue that overflowed.
     pub(super) fn on_overflow(&mut self, queue: Duration) {
-        let target = queue.mul_f64(OVERFLOW_SHARE).max(LEAST / 2);
+        // A queue may double between two rounds.
+        let target = (queue / 2).max(LEAST / 2);
         self.allowed = Some(self.allowed.map_or(target, |allowed| allowed.min(target)));
     }
 }
@@ -165,9 +158,9 @@ mod tests {
     #[test]
     fn overflow_lowers_the_target_for_good() {
         let mut target = QueueTarget::default();
-        target.on_overflow(MS * 2);
+        target.on_overflow(MS);
         target.on_overflow(MS * 5);
-        assert_eq!(target.queue(MS * 40), MS * 8 / 10);
+        assert_eq!(target.queue(MS * 40), MS / 2);
     }
 
     /// Runs as many rounds as are evaluated; returns whether a target suffices.

@@ -256,7 +256,7 @@ fn overflow_of_others_leaves_half_of_the_line_to_them_under_bbr() {
     let open = Bytes::gib(1);
     let half = Some((State::Disabled, open, Some(mbit(150.0))));
     assert_eq!(pacing(Some(baseline)), half);
-    assert_eq!(pacing(None), Some((State::Disabled, open, Some(mbit(315.0)))));
+    assert_eq!(pacing(None), Some((State::Disabled, open, Some(mbit(300.0 / 0.98)))));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn brief_returns_double_the_quiet_time() {
     let mut wait = |limited: Duration| {
         now += limited;
         controller.enter_disabled(now, Reason::Unsteady);
-        let time = LIFETIME * (1 << controller.quiet_doublings);
+        let time = MIN_RTT_FILTER_LEN * (1 << controller.quiet_doublings);
         now += time;
         controller.returned_at = Some(now);
         time.as_secs()

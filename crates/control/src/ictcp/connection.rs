@@ -7,6 +7,7 @@ use super::path_samples::PathSamples;
 use super::reason::Reason;
 use super::slots::{MIN_SUBSLOT, settling_time};
 use super::{NewConnection, Sample};
+use crate::tcp::MIN_RTO;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -27,10 +28,6 @@ const DECREASE_EVALUATIONS: u32 = 2;
 /// Window change per step: at least a segment (paper, §IV-C), or the window divided by this.
 /// (measured, docs/algorithms/sensitivity-gather.md: smaller steps fill long paths slowly)
 const STEP_DIVISOR: u64 = 16;
-
-/// Idle time after which a connection gives up its share and restarts with slow start. (RFC 5681
-/// §4.1: after a retransmission time-out, which Linux has at 0.2 s or more)
-const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Outstanding windows below which the next grant is due. (chosen: it arrives before the last data
 /// has left)
@@ -138,7 +135,7 @@ impl Connection {
     /// Updates whether it has demand, now or lately.
     pub(super) fn update_demanding(&mut self, now: Duration) -> bool {
         self.is_demanding = match self.activity.inactive_since {
-            Some(since) => self.is_waiting || now < since + IDLE_TIMEOUT,
+            Some(since) => self.is_waiting || now < since + MIN_RTO,
             None => self.is_waiting || self.is_active(),
         };
         self.is_demanding
@@ -199,7 +196,7 @@ impl Connection {
         }
         self.active_time.start(now + self.path.rtt(), self.ledger.received);
         let was_idle =
-            self.activity.inactive_since.take().is_some_and(|since| now >= since + IDLE_TIMEOUT);
+            self.activity.inactive_since.take().is_some_and(|since| now >= since + MIN_RTO);
         self.in_slow_start |= was_idle;
         std::mem::take(&mut self.activity.is_new) || was_idle
     }

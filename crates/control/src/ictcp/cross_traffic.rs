@@ -5,8 +5,9 @@
 
 use super::capacity::UNDERUSED_FRACTION;
 use super::connection::THROUGHPUT_SMOOTHING;
-use super::queue::{GROWTH_FACTOR, OVERFLOW_BETA};
+use super::queue::GROWTH_FACTOR;
 use super::slots::EVALUATION_SUBSLOTS;
+use crate::tcp::CUBIC_BETA;
 use crate::units::{Bytes, Rate};
 
 /// Target share of the port beside cross traffic; an overflow below it suggests cross traffic.
@@ -15,7 +16,7 @@ const TARGET_SHARE: f64 = 0.5;
 
 /// Rate after backing off, relative to before, below which cross traffic is present: halfway
 /// between all of the factor with cross traffic, and 1 without.
-const CONTENDED_RATE_FRACTION: f64 = (1.0 + OVERFLOW_BETA) / 2.0;
+const CONTENDED_RATE_FRACTION: f64 = (1.0 + CUBIC_BETA) / 2.0;
 
 /// Finding about cross traffic, with the allowed queue that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

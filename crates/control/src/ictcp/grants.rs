@@ -7,16 +7,13 @@
 use super::connection::{Connection, GRANT_AHEAD_WINDOWS};
 use super::reason::Reason;
 use super::{Action, ConnectionId, Ictcp};
+use crate::tcp::FAST_RETRANSMIT_SEGMENTS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
 /// Grant, unless windows are larger. (chosen: a request is small beside what it grants; measured,
 /// docs/algorithms/sensitivity-gather.md: half of it loses goodput, twice gains none)
 const GRANT_BYTES: u64 = 256 << 10;
-
-/// Window, in segments, of each active connection. (RFC 5681 §3.2: losses of a
-/// smaller window show only by a time-out)
-const MIN_SHARE_SEGMENTS: u64 = 4;
 
 /// Divisor of all windows for their growth per slot while the capacity is unknown. (measured,
 /// docs/algorithms/sensitivity-gather.md: half or twice finds it later)
@@ -57,7 +54,7 @@ impl Ictcp {
         for connection in counted {
             unscheduled += u64::from(!connection.ledger.grant_driven);
             rtt_sum += connection.path.min_rtt().as_secs_f64();
-            min_share_sum += connection.mss() * MIN_SHARE_SEGMENTS;
+            min_share_sum += connection.mss() * FAST_RETRANSMIT_SEGMENTS;
         }
         let count = self.demanding_count.max(1);
         if self.capacity.is_unknown() {

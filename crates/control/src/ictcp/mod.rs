@@ -32,13 +32,14 @@ pub use reason::Reason;
 
 #[cfg(test)]
 use crate::pacing::DEFAULT_MSS;
+use crate::tcp::CUBIC_BETA;
 use crate::units::{Bytes, Rate};
 use active_time::ActiveTime;
 use capacity::Capacity;
 use connection::{Connection, PACING_RATIO, WindowDecision};
 use cross_traffic::{CrossTraffic, Finding};
 use grants::Share;
-use queue::{OVERFLOW_BETA, Queue};
+use queue::Queue;
 use slots::{Slots, Subslot};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -383,7 +384,7 @@ impl Ictcp {
         }
         self.queue.on_overflow(now);
         for (&id, connection) in self.connections.iter_mut().filter(|(_, c)| c.is_active()) {
-            if connection.scale_window(OVERFLOW_BETA) {
+            if connection.scale_window(CUBIC_BETA) {
                 self.actions.push(Action::SetWindow(
                     id,
                     Bytes(connection.window),

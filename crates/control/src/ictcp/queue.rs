@@ -4,6 +4,7 @@
 use super::capacity::UNDERUSED_FRACTION;
 use super::slots::EVALUATION_SUBSLOTS;
 use crate::pacing::MIN_WINDOW;
+use crate::tcp::CUBIC_BETA;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -14,9 +15,6 @@ const INITIAL_QUEUE: Bytes = Bytes(40_000);
 /// Maximum allowed queue. (chosen: the port buffer of shallow switches; measured,
 /// docs/algorithms/sensitivity-gather.md: half of it slows irregular hosts, twice moves nothing)
 const MAX_QUEUE: Bytes = Bytes::kib(256);
-
-/// Factor on windows and queue after an overflow. (CUBIC, RFC 9438 §4.6)
-pub(super) const OVERFLOW_BETA: f64 = 0.7;
 
 /// Growth of the queue in a trial, and step of the queue beside cross traffic. (measured,
 /// docs/algorithms/sensitivity-gather.md: smaller steps leave ports of irregular hosts underused)
@@ -108,7 +106,7 @@ impl Queue {
         self.trial = None;
         self.last_overflow = Some(now);
         self.hold_until = now + RETRY_DELAY;
-        self.limit = Bytes((self.limit.0 as f64 * OVERFLOW_BETA) as u64).max(MIN_WINDOW);
+        self.limit = Bytes((self.limit.0 as f64 * CUBIC_BETA) as u64).max(MIN_WINDOW);
     }
 
     /// Sets the queue beside cross traffic, without trials or hold.

@@ -21,21 +21,12 @@ pub const LONGEST_TRAIN_PACKETS: usize = TRAIN_PACKETS * 16;
 /// dominates. (chosen: ten times the polling interval of Linux network cards, 20 to 50 µs)
 pub const MIN_TRAIN_TIME: Duration = Duration::from_micros(400);
 
-/// Fewest arrived packets of a usable train. (chosen: a queue of 0.1 × 10 ms at 100 Mbit/s holds
-/// eight, two of which may be cross traffic)
-const MIN_ARRIVED_PACKETS: usize = 6;
-
-/// Largest sending time of a train, as a share of its arrival time; above it, the sender limited
-/// the rate. (chosen: on a line as fast as the host, the last of 16 calls begins at fifteen
-/// sixteenths)
-const MAX_SEND_TIME_SHARE: f64 = 0.8;
-
 /// Trains that must agree. (measured: behind jitter of 8 ms, three of five agree by chance)
 const MIN_AGREEING_TRAINS: usize = 4;
 
-/// Largest relative deviation from the median of an estimate that counts. (chosen: cross traffic
-/// causes more, rounding less)
-const MAX_MEDIAN_DEVIATION: f64 = 0.1;
+/// Relative deviation of two rates that are equal. (chosen: cross traffic causes more, rounding
+/// less)
+pub(crate) const RATE_DEVIATION: f64 = 0.1;
 
 /// An arrived packet of a train.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +72,7 @@ impl Dispersion {
 pub fn dispersion(train: &[Arrival]) -> Dispersion {
     let first = train.iter().map(|packet| packet.at).min();
     let last = train.iter().map(|packet| packet.at).max();
-    let (Some(first), Some(last), true) = (first, last, train.len() >= MIN_ARRIVED_PACKETS) else {
+    let (Some(first), Some(last), true) = (first, last, train.len() > 1) else {
         return Dispersion::Unusable;
     };
     let took = last - first;
@@ -94,7 +85,7 @@ pub fn dispersion(train: &[Arrival]) -> Dispersion {
     }
     let sent = train.iter().map(|packet| packet.sent);
     if let (Some(first), Some(last)) = (sent.clone().min(), sent.max())
-        && (last - first) > took.mul_f64(MAX_SEND_TIME_SHARE)
+        && (last - first) > took.mul_f64(1.0 - RATE_DEVIATION)
     {
         return Dispersion::Unusable;
     }
@@ -131,10 +122,8 @@ pub fn agreed_capacity(rates: &[Rate]) -> Option<Rate> {
     let mut rates: Vec<f64> = rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
     rates.sort_by(f64::total_cmp);
     let median = *rates.get(rates.len() / 2)?;
-    let near: Vec<f64> = rates
-        .into_iter()
-        .filter(|rate| (rate - median).abs() <= MAX_MEDIAN_DEVIATION * median)
-        .collect();
+    let near: Vec<f64> =
+        rates.into_iter().filter(|rate| (rate - median).abs() <= RATE_DEVIATION * median).collect();
     let mean = near.iter().sum::<f64>() / near.len() as f64;
     (near.len() >= MIN_AGREEING_TRAINS).then(|| Rate::from_bits_per_sec(mean))
 }
@@ -180,14 +169,14 @@ mod tests {
     fn dispersion_distinguishes_unusable_trains() {
         assert_eq!(dispersion(&train(44, 44)), Dispersion::TooShort(Duration::ZERO));
         assert_eq!(dispersion(&train(33, 1)), Dispersion::TooShort(384 * US));
-        assert_eq!(dispersion(&train(5, 1)), Dispersion::Unusable);
+        assert_eq!(dispersion(&train(1, 1)), Dispersion::Unusable);
         assert_eq!(dispersion(&[]), Dispersion::Unusable);
     }
 
     #[test]
     fn dispersion_slowly_sent_train_is_unusable() {
         let mut packets = train(44, 1);
-        packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(0.9));
+        packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(15.0 / 16.0));
         assert_eq!(dispersion(&packets), Dispersion::Unusable);
         packets.iter_mut().for_each(|packet| packet.sent = packet.at.mul_f64(0.5));
         assert_eq!(mbit(dispersion(&packets)), 1000);

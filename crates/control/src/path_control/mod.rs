@@ -12,8 +12,9 @@ mod path_state;
 mod reason;
 mod start;
 
+pub(crate) use capacity::RATE_DEVIATION;
 pub use decision::{CachedPath, Config, Decision};
-pub use observation::{Observation, SPARSE_SAMPLING_RTT};
+pub use observation::{Observation, SPARSE_SAMPLING_RTT, TICK};
 pub use path_state::PathState;
 pub use reason::{Reason, State};
 pub(crate) use start::{START_GAIN, Start, is_short_path};

@@ -4,9 +4,12 @@ use crate::bottleneck::Bottleneck;
 use crate::units::Bytes;
 use std::time::Duration;
 
-/// Min RTT from which every second tick suffices to sample the streams. (chosen: an interval still
-/// has four samples, and sampling 16 streams takes 0.1 ms)
-pub const SPARSE_SAMPLING_RTT: Duration = Duration::from_millis(40);
+/// Interval of observations and of probes. (SOBAS paper §IV.B: 10 ms)
+pub const TICK: Duration = Duration::from_millis(10);
+
+/// Min RTT from which every second tick suffices to sample the streams. An RTT
+/// still has two samples.
+pub const SPARSE_SAMPLING_RTT: Duration = TICK.saturating_mul(2 * 2);
 
 /// Input of the controller at a tick. Counters are cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

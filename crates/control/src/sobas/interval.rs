@@ -1,7 +1,7 @@
 //! Measurement intervals of two RTTs, and the patterns that SOBAS looks for in them.
 
 use crate::bottleneck::Bottleneck;
-use crate::path_control::Observation;
+use crate::path_control::{Observation, TICK};
 use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const INTERVAL_RTTS: u32 = 2;
 
 /// Shortest interval. (SOBAS paper §IV.B: two probes, one each 10 ms)
-const MIN_INTERVAL: Duration = Duration::from_millis(20);
+const MIN_INTERVAL: Duration = TICK.saturating_mul(2);
 
 /// Intervals of a flat rate in slow start, and later. (SOBAS paper §IV.B, footnote 3)
 const FLAT_INTERVALS: (usize, usize) = (2, 5);

@@ -21,10 +21,6 @@ use crate::units::{Bytes, Rate};
 use interval::{Interval, Intervals, RATE_SPREAD};
 use std::time::Duration;
 
-/// Headroom of the window above rate × RTT, as a share of it. (chosen: delayed acknowledgements and
-/// bursts of 1 ms; the pacing rate keeps the limit)
-const WINDOW_HEADROOM: f64 = 0.05;
-
 /// The controller of the window of a transfer.
 #[derive(Debug, Clone)]
 pub struct Sobas {
@@ -206,7 +202,7 @@ impl Sobas {
         let least = Bytes(pacing::MIN_WINDOW.0 * u64::from(self.streams));
         let window = rate.map_or(self.config.window_max, |rate| {
             let fills = rate.bytes_per_sec() as f64 * rtt.as_secs_f64();
-            Bytes((fills * (1.0 + WINDOW_HEADROOM)) as u64).max(least)
+            Bytes((fills * (1.0 + RATE_SPREAD)) as u64).max(least)
         });
         let rate_max = self.config.rate_max;
         let pacing = rate.map_or(rate_max, |rate| Some(rate_max.map_or(rate, |max| rate.min(max))));

@@ -1,13 +1,18 @@
 //! Observations of the stream tuner, and samples of throughput.
 
 use crate::bottleneck::LimitSamples;
-use crate::path_control::{PathState, State};
+use crate::path_control::{PathState, RATE_DEVIATION, State};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// Rate relative to the capacity at which the line is full. (chosen: 95 % of the best, less the
-/// errors of trains and samples; a higher rate refutes the capacity)
-const FULL_LINE_RANGE: (f64, f64) = (0.9, 1.1);
+/// Time, and RTTs at least, of one evaluation; a sample takes two. (chosen: a few socket samples
+/// are chance)
+pub(super) const INTERVAL: (Duration, u32) = (Duration::from_millis(300), 4);
+
+/// Time, and RTTs at least, after which a search ends; for as long, the rate or the limiting factor
+/// must differ before the next. (chosen: a sample takes 8 RTTs, and as many until its streams have
+/// left slow start)
+pub(super) const MAX_SEARCH_TIME: (Duration, u32) = (Duration::from_secs(10), 40);
 
 /// Throughput of a number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,5 +81,5 @@ pub(super) fn rate_between(earlier: &Observation, latest: &Observation) -> Rate 
 /// Returns true if a rate is nearly the capacity; a much higher one refutes the capacity.
 pub(super) fn fills_line(rate: Rate, capacity: Option<Rate>) -> bool {
     let share = |line: Rate| rate.bits_per_sec() as f64 / line.bits_per_sec().max(1) as f64;
-    capacity.is_some_and(|line| (FULL_LINE_RANGE.0..FULL_LINE_RANGE.1).contains(&share(line)))
+    capacity.is_some_and(|line| (share(line) - 1.0).abs() < RATE_DEVIATION)
 }

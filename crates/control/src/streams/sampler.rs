@@ -1,22 +1,15 @@
 //! One sample: the throughput of a number of streams during an interval of the real transfer.
 
 use super::observation::Sample;
-use super::observation::{Observation, interval_for, rate_between};
+use super::observation::{INTERVAL, MAX_SEARCH_TIME, Observation, interval_for, rate_between};
 use crate::loss::LossSample;
 use crate::units::Bytes;
 use std::time::Duration;
 
-/// Time, and RTTs at least, until added streams have left slow start. (chosen: three RTTs to
-/// connect; seven doublings of ten segments are 1.8 MB)
-pub(super) const SETTLE_TIME: (Duration, u32) = (Duration::from_millis(300), 10);
-
-/// Time, and RTTs at least, of a sample. (chosen: after a reduction, CUBIC's window grows back over
-/// seconds)
-const SAMPLE_TIME: (Duration, u32) = (Duration::from_millis(600), 4);
-
-/// Time to wait for the requested number of streams. (chosen: a stream ends with its block, which
-/// takes long on a slow line)
-const STREAM_COUNT_TIMEOUT: Duration = Duration::from_secs(4);
+/// Returns the time of a sample; slow start before it may take as long.
+pub(super) fn sample_time(min_rtt: Duration) -> Duration {
+    interval_for(INTERVAL, min_rtt) * 2
+}
 
 /// A sample in progress.
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +37,8 @@ impl Sampler {
 
     /// Starts a sample of streams that have been active for some time.
     pub(super) fn of_current(streams: u32, latest: &Observation) -> Self {
-        Self {
-            streams,
-            requested_at: latest.now,
-            reached_at: Some(latest.now),
-            counting_from: Some(*latest),
-        }
+        let counting_from = Some(*latest);
+        Self { reached_at: Some(latest.now), counting_from, ..Self::new(streams, latest.now) }
     }
 
     /// Restarts the measurement, after something else limited the streams.
@@ -60,8 +49,9 @@ impl Sampler {
     /// Records an observation; returns the sample and its loss once complete.
     pub(super) fn observe(&mut self, latest: &Observation) -> Option<(Sample, LossSample)> {
         let Observation { now, min_rtt, .. } = *latest;
+        // A stream ends with its block, which takes long on a slow line.
         let is_ready = latest.active_streams == self.streams
-            || now >= self.requested_at + STREAM_COUNT_TIMEOUT;
+            || now >= self.requested_at + MAX_SEARCH_TIME.0 / 2;
         if self.reached_at.is_none() && is_ready {
             self.reached_at = Some(now);
             // If the number is not reached, the sample is of the active streams.
@@ -69,12 +59,12 @@ impl Sampler {
         }
         let reached_at = self.reached_at?;
         let Some(from) = self.counting_from else {
-            if now >= reached_at + interval_for(SETTLE_TIME, min_rtt) {
+            if now >= reached_at + sample_time(min_rtt) {
                 self.counting_from = Some(*latest);
             }
             return None;
         };
-        if now < from.now + interval_for(SAMPLE_TIME, min_rtt) {
+        if now < from.now + sample_time(min_rtt) {
             return None;
         }
         let sample = Sample { streams: self.streams, rate: rate_between(&from, latest) };

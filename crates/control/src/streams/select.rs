@@ -4,12 +4,9 @@ use super::model_fit::NEAR_BEST_SHARE;
 use super::observation::Sample;
 use std::cmp::Ordering;
 
-/// Gain per added stream, relative to that of the first ones, below which sampling ends. (chosen: 5
-/// %)
-const MIN_RELATIVE_SLOPE: f64 = 0.05;
-
-/// Largest number of samples. (chosen: not measured)
-const MAX_SAMPLES: usize = 6;
+/// Gain per added stream, relative to that of the first ones, below which sampling ends. (chosen:
+/// 5 %, as each stream costs CPU time)
+const FLAT_GAIN: f64 = 0.05;
 
 /// ExpSelection (Yildirim 2009 §3.2): doubles the number of streams until the throughput is flat.
 #[derive(Debug, Clone)]
@@ -42,9 +39,8 @@ impl ExpSelection {
     pub fn record(&mut self, sample: Sample) {
         let last = self.samples.last().copied();
         self.samples.push(sample);
-        let is_path_full = self.samples.len() >= MAX_SAMPLES || sample.streams >= self.max;
-        self.is_complete =
-            is_path_full || last.is_some_and(|last| !self.has_sufficient_slope(last, sample));
+        self.is_complete = sample.streams >= self.max
+            || last.is_some_and(|last| !self.has_sufficient_slope(last, sample));
     }
 
     /// Returns the samples in order.
@@ -61,7 +57,7 @@ impl ExpSelection {
         let added = f64::from(sample.streams) - f64::from(last.streams);
         let slope = (rate(sample) - rate(last)) / added;
         // NaN compares as insufficient.
-        slope.partial_cmp(&(MIN_RELATIVE_SLOPE * one)) == Some(Ordering::Greater)
+        slope.partial_cmp(&(FLAT_GAIN * one)) == Some(Ordering::Greater)
     }
 }
 
@@ -102,8 +98,7 @@ impl Halving {
         let highest = self.samples.iter().map(rate).fold(0.0, f64::max);
         let brings_less = rate(&sample) < highest * NEAR_BEST_SHARE;
         self.samples.push(sample);
-        let is_path_full = self.samples.len() >= MAX_SAMPLES || sample.streams <= self.min;
-        self.is_complete = is_path_full || brings_less;
+        self.is_complete = sample.streams <= self.min || brings_less;
     }
 
     /// Returns the samples in order.
@@ -131,7 +126,7 @@ mod tests {
         assert_eq!(sampled(16, 2, |_| 95.0), [16, 8, 4, 2]);
         assert_eq!(sampled(16, 7, |_| 95.0), [16, 8, 7]);
         assert_eq!(sampled(16, 1, |n| f64::from(n).min(5.0)), [16, 8, 4]);
-        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2]);
+        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2, 1]);
         assert_eq!(sampled(2, 4, |_| 0.0), [4]);
     }
 
@@ -155,7 +150,7 @@ mod tests {
 
     #[test]
     fn exp_selection_is_bounded() {
-        assert_eq!(sampled(1, 1000, |n| n), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(sampled(1, 64, |n| n), [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(sampled(4, 50, |n| n), [4, 8, 16, 32, 50]);
         assert_eq!(sampled(0, 0, |n| n), [1]);
         assert_eq!(sampled(9, 4, |n| n), [4]);

@@ -3,18 +3,10 @@
 
 use super::observation::fills_line;
 use crate::loss::LossSample;
+use crate::path_control::RATE_DEVIATION;
+use crate::tcp::LOSS_THRESH;
 use crate::units::Rate;
 use std::fmt;
-
-/// Smallest gain for which BBR is kept. (chosen: samples of a lossy path differ by some percent)
-const MIN_BBR_GAIN: f64 = 1.1;
-
-/// Smallest gain on a line that BBR fills. (chosen: the rate before may be due to a queue, since
-/// CUBIC is slow to reduce after slow start)
-const MIN_FULL_LINE_GAIN: f64 = 0.95;
-
-/// Least baseline beside flows that keep a queue. (BBR, draft-ietf-ccwg-bbr: BBRLossThresh is 2 %)
-const SHARED_LOSS: LossSample = LossSample { retransmits: 2, segments: 100 };
 
 /// The outcome of a BBR trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,9 +51,12 @@ impl Trial {
         let Some(((before, lost), (after, loses))) = self.before.zip(self.after) else {
             return (TrialOutcome::Inconclusive, LossSample::default());
         };
-        let lost = if is_shared { lost.higher_loss(SHARED_LOSS) } else { lost };
-        let least = if fills_line(after, capacity) { MIN_FULL_LINE_GAIN } else { MIN_BBR_GAIN };
-        let gains = after.bits_per_sec() as f64 >= before.bits_per_sec() as f64 * least;
+        // Flows that keep a queue make all lose as much as BBR tolerates.
+        let lost =
+            if is_shared { lost.higher_loss(LossSample::of_rate(LOSS_THRESH)) } else { lost };
+        // On a full line, the rate before may be due to a queue: CUBIC is slow to reduce.
+        let least = before.bits_per_sec() as f64 * (1.0 + RATE_DEVIATION);
+        let gains = fills_line(after, capacity) || after.bits_per_sec() as f64 >= least;
         let outcome = match gains {
             false => TrialOutcome::NoGain(before, after),
             true if loses.exceeds(lost) => TrialOutcome::MoreLoss,

@@ -6,56 +6,31 @@
 mod tests;
 
 use super::model_fit::{ChoiceReason, StreamChoice, best_streams, fewest_streams};
-use super::observation::{Observation, Sample, fills_line, interval_for, rate_between};
+use super::observation::{
+    INTERVAL, MAX_SEARCH_TIME, Observation, Sample, fills_line, interval_for, rate_between,
+};
 use super::policy::{LimitingFactor, PathConditions, SearchDirection};
-use super::sampler::{SETTLE_TIME, Sampler, losses};
+use super::sampler::{Sampler, losses, sample_time};
 use super::select::{ExpSelection, Halving};
+use super::start::MAX_INITIAL_STREAMS;
 use super::trial::{Trial, TrialOutcome};
 use crate::bottleneck::bottleneck;
 use crate::loss::LossSample;
 use crate::pacing;
-use crate::path_control::{PathState, State};
+use crate::path_control::{PathState, RATE_DEVIATION, State};
 use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
 
-/// Relative change of the rate that restarts the search. (chosen: ±15 %)
-const RATE_CHANGE_SHARE: f64 = 0.15;
-
-/// Time for which the rate must have changed. (chosen: not measured)
-const RATE_CHANGE_TIME: Duration = Duration::from_secs(10);
-
-/// Time, and RTTs at least, of one evaluation. (chosen: a few socket samples are chance)
-const EVALUATION_INTERVAL: (Duration, u32) = (Duration::from_millis(300), 4);
-
 /// Evaluations in a row that must agree on the limiting factor. (chosen: by trial)
 const MIN_AGREEING_INTERVALS: u32 = 2;
-
-/// Delay of the next search for a new limiting factor: the shortest, and the longest after doubling
-/// with each search without a rate change. (chosen: by trial)
-const SEARCH_RETRY_RANGE: (Duration, Duration) =
-    (Duration::from_secs(10), Duration::from_secs(160));
-
-/// Time, and RTTs at least, after which a search ends. (chosen: not measured)
-const MAX_SEARCH_TIME: (Duration, u32) = (Duration::from_secs(10), 40);
 
 /// Time after a change of the rate limit in which nothing is evaluated. (chosen: what lies in the
 /// buffers of both hosts then arrives at another rate, and the sender pauses)
 const RATE_MAX_SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// Fewest streams kept on a fast line. (measured, docs/algorithms/sobas-measured.md: at 5 Gbit/s 8
-/// streams carry a tenth more than 16 or 4; half as many would start an RTT later)
-const MIN_FAST_LINE_STREAMS: u32 = 8;
-
-/// Most streams that are not from the path cache. (no path starts with more, see start.rs)
-const MAX_DEFAULT_STREAMS: u32 = super::start::MAX_INITIAL_STREAMS;
-
 /// BBR trials without both samples before it is given up. (chosen: each costs the time to recover)
 const MAX_INCONCLUSIVE_TRIALS: u32 = 2;
-
-/// Share of the windows in flight from which they are full. (chosen: less than all, as ACKs are on
-/// their way)
-const WINDOW_FULL_SHARE: f64 = 0.8;
 
 /// A new number of streams, or a new congestion control.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -272,11 +247,11 @@ impl StreamTuner {
     fn initial_reduction(&mut self, latest: &Observation) -> Option<u32> {
         let line = latest.capacity.filter(|_| !self.is_fast_line_checked)?;
         self.is_fast_line_checked = true;
-        let whole = pacing::full_tso_streams(line);
-        let is_more =
-            whole >= pacing::FAST_LINE_STREAMS && self.search.is_none() && self.result.is_none();
-        let is_usual = self.streams <= MAX_DEFAULT_STREAMS;
-        Some(whole.max(MIN_FAST_LINE_STREAMS)).filter(|&n| is_more && is_usual && n < self.streams)
+        let is_idle = self.search.is_none() && self.result.is_none();
+        let is_usual = self.streams <= MAX_INITIAL_STREAMS;
+        let streams = pacing::full_tso_streams(line).max(pacing::FAST_LINE_STREAMS);
+        let is_fewer = streams < self.streams;
+        (pacing::is_fast_line(line) && is_idle && is_usual && is_fewer).then_some(streams)
     }
 
     /// Returns a smaller number that the findings about the path require at once.
@@ -297,7 +272,7 @@ impl StreamTuner {
         }
         let earlier = *self.interval_start.get_or_insert(*latest);
         let elapsed = latest.now.saturating_sub(earlier.now);
-        if elapsed < interval_for(EVALUATION_INTERVAL, latest.min_rtt) {
+        if elapsed < interval_for(INTERVAL, latest.min_rtt) {
             return None;
         }
         self.interval_start = Some(*latest);
@@ -473,11 +448,10 @@ impl StreamTuner {
 
     /// Returns a new search result for a limiting factor.
     fn new_result(&self, factor: LimitingFactor, latest: &Observation) -> SearchOutcome {
-        let (first, longest) = SEARCH_RETRY_RANGE;
         // After a rate change the search was worthwhile: no longer delay.
         let unchanged = self.result.filter(|found| !found.is_changed(latest.now));
-        let retry_after = unchanged.map_or(first, |found| (found.retry_after * 2).min(longest));
-        let settled_at = latest.now + interval_for(SETTLE_TIME, latest.min_rtt);
+        let retry_after = unchanged.map_or(MAX_SEARCH_TIME.0, |found| found.retry_after * 2);
+        let settled_at = latest.now + sample_time(latest.min_rtt);
         SearchOutcome { factor, rate: None, settled_at, changed_at: None, retry_after }
     }
 
@@ -513,13 +487,13 @@ impl SearchOutcome {
     /// Records the rate; returns true if it has differed from the result's for long enough.
     fn has_changed(&mut self, now: Duration, rate: Rate) -> bool {
         let found = self.rate.get_or_insert(rate).bits_per_sec() as f64;
-        let is_other = (rate.bits_per_sec() as f64 - found).abs() > found * RATE_CHANGE_SHARE;
+        let is_other = (rate.bits_per_sec() as f64 - found).abs() > found * RATE_DEVIATION;
         self.changed_at = if is_other { self.changed_at.or(Some(now)) } else { None };
         self.is_changed(now)
     }
 
     fn is_changed(&self, now: Duration) -> bool {
-        self.changed_at.is_some_and(|at| now >= at + RATE_CHANGE_TIME)
+        self.changed_at.is_some_and(|at| now >= at + MAX_SEARCH_TIME.0)
     }
 }
 
@@ -532,7 +506,7 @@ fn is_unconstrained(latest: &Observation) -> bool {
 fn is_window_limited(rate: Rate, latest: &Observation) -> bool {
     let in_flight = rate.bytes_per_sec() as f64 * latest.min_rtt.as_secs_f64();
     let allowed = latest.max_inflight_bytes.0 as f64 * f64::from(latest.active_streams.max(1));
-    latest.capacity.is_none() && in_flight >= allowed * WINDOW_FULL_SHARE
+    latest.capacity.is_none() && in_flight >= allowed * (1.0 - RATE_DEVIATION)
 }
 
 impl Selection {

@@ -21,6 +21,7 @@ use crate::session::Session;
 use crate::transport::probe::{ProbeHandle, ProbePort};
 use crate::transport::socket::clamp_window;
 use bankfull_control::Bytes;
+use bankfull_control::path_control::TICK as SAMPLE_INTERVAL;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,9 +29,6 @@ use std::time::Duration;
 /// Largest TCP window: 65 535 bytes scaled by 14 bits (RFC 7323 §2.3). As a target it limits
 /// nothing.
 const MAX_TCP_WINDOW: Bytes = Bytes(65_535 << 14);
-
-/// Interval of `TCP_INFO` samples and of probes. (SOBAS paper §IV.B: 10 ms)
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Minimum interval for measuring each stream's use of its share; otherwise two RTTs. (chosen:
 /// shorter pauses come from TCP itself)

@@ -69,7 +69,8 @@ impl<'j, F: Clone> Stage<'j, F> {
     pub(super) fn new(job: &'j Job<'j>) -> Self {
         let mut world = World::with_foreign(job.seed);
         let route = world.add_path(job.path);
-        let begin = if job.cross.is_empty() { Duration::ZERO } else { CROSS_LEAD };
+        let is_alone = job.cross.is_empty() && job.beside.is_empty();
+        let begin = if is_alone { Duration::ZERO } else { CROSS_LEAD };
         Self { job, world, route, begin, cross: Vec::new() }
     }
 
