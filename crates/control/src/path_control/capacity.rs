@@ -21,6 +21,10 @@ pub const LONGEST_TRAIN_PACKETS: usize = TRAIN_PACKETS * 16;
 /// dominates. (chosen: ten times the polling interval of Linux network cards, 20 to 50 µs)
 pub const MIN_TRAIN_TIME: Duration = Duration::from_micros(400);
 
+/// Fewest arrived packets of a usable train. (chosen: a queue of 0.1 × 10 ms at 100 Mbit/s holds
+/// eight, two of which may be cross traffic)
+const MIN_ARRIVED_PACKETS: usize = 6;
+
 /// Trains that must agree. (measured: behind jitter of 8 ms, three of five agree by chance)
 const MIN_AGREEING_TRAINS: usize = 4;
 
@@ -72,7 +76,7 @@ impl Dispersion {
 pub fn dispersion(train: &[Arrival]) -> Dispersion {
     let first = train.iter().map(|packet| packet.at).min();
     let last = train.iter().map(|packet| packet.at).max();
-    let (Some(first), Some(last), true) = (first, last, train.len() > 1) else {
+    let (Some(first), Some(last), true) = (first, last, train.len() >= MIN_ARRIVED_PACKETS) else {
         return Dispersion::Unusable;
     };
     let took = last - first;
@@ -169,7 +173,7 @@ mod tests {
     fn dispersion_distinguishes_unusable_trains() {
         assert_eq!(dispersion(&train(44, 44)), Dispersion::TooShort(Duration::ZERO));
         assert_eq!(dispersion(&train(33, 1)), Dispersion::TooShort(384 * US));
-        assert_eq!(dispersion(&train(1, 1)), Dispersion::Unusable);
+        assert_eq!(dispersion(&train(5, 1)), Dispersion::Unusable);
         assert_eq!(dispersion(&[]), Dispersion::Unusable);
     }
 

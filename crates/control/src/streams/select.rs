@@ -8,6 +8,9 @@ use std::cmp::Ordering;
 /// 5 %, as each stream costs CPU time)
 const FLAT_GAIN: f64 = 0.05;
 
+/// Largest number of samples. (chosen: a search takes ten seconds at most)
+const MAX_SAMPLES: usize = 6;
+
 /// ExpSelection (Yildirim 2009 §3.2): doubles the number of streams until the throughput is flat.
 #[derive(Debug, Clone)]
 pub struct ExpSelection {
@@ -39,8 +42,9 @@ impl ExpSelection {
     pub fn record(&mut self, sample: Sample) {
         let last = self.samples.last().copied();
         self.samples.push(sample);
-        self.is_complete = sample.streams >= self.max
-            || last.is_some_and(|last| !self.has_sufficient_slope(last, sample));
+        let is_last = self.samples.len() >= MAX_SAMPLES || sample.streams >= self.max;
+        self.is_complete =
+            is_last || last.is_some_and(|last| !self.has_sufficient_slope(last, sample));
     }
 
     /// Returns the samples in order.
@@ -98,7 +102,8 @@ impl Halving {
         let highest = self.samples.iter().map(rate).fold(0.0, f64::max);
         let brings_less = rate(&sample) < highest * NEAR_BEST_SHARE;
         self.samples.push(sample);
-        self.is_complete = sample.streams <= self.min || brings_less;
+        let is_last = self.samples.len() >= MAX_SAMPLES || sample.streams <= self.min;
+        self.is_complete = is_last || brings_less;
     }
 
     /// Returns the samples in order.
@@ -126,7 +131,7 @@ mod tests {
         assert_eq!(sampled(16, 2, |_| 95.0), [16, 8, 4, 2]);
         assert_eq!(sampled(16, 7, |_| 95.0), [16, 8, 7]);
         assert_eq!(sampled(16, 1, |n| f64::from(n).min(5.0)), [16, 8, 4]);
-        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2, 1]);
+        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2]);
         assert_eq!(sampled(2, 4, |_| 0.0), [4]);
     }
 
@@ -150,7 +155,7 @@ mod tests {
 
     #[test]
     fn exp_selection_is_bounded() {
-        assert_eq!(sampled(1, 64, |n| n), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(sampled(1, 1000, |n| n), [1, 2, 4, 8, 16, 32]);
         assert_eq!(sampled(4, 50, |n| n), [4, 8, 16, 32, 50]);
         assert_eq!(sampled(0, 0, |n| n), [1]);
         assert_eq!(sampled(9, 4, |n| n), [4]);

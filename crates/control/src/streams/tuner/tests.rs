@@ -379,7 +379,7 @@ fn sample_counts_the_active_streams() {
         ..Transfer::new(4, 64).seen
     };
     let mut sampler = Sampler::new(16, Duration::ZERO);
-    let taken = (1..700).find_map(|look| sampler.observe(&seen(look * 10, 9)));
+    let taken = (1..600).find_map(|look| sampler.observe(&seen(look * 10, 9)));
     assert_eq!(taken.unwrap().0.streams, 9);
     let mut sampler = Sampler::new(16, Duration::ZERO);
     let taken = (1..200).find_map(|look| sampler.observe(&seen(look * 10, 16)));

@@ -70,7 +70,7 @@ const ACK_DATAGRAMS: u32 = 10;
 
 /// Age, in RTTs, at which a datagram is lost if a later one was acknowledged. (RACK's reordering
 /// window, a quarter of the RTT, RFC 8985 §6.2; by numbers alone, three datagrams, RFC 9002 §6.1.1,
-/// jitter of 8 ms that reorders 200 Mbit/s makes most datagrams lost)
+/// jitter of 3 ms that reorders 100 Mbit/s makes most datagrams lost)
 const LOSS_TIME_THRESHOLD: f32 = 1.25;
 
 /// Idle time before a PING. (chosen: a dead peer is detected soon, since its host answers that the
