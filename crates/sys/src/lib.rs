@@ -76,10 +76,11 @@ pub use shortage::{
     SHORTAGE_TIMEOUT, is_shortage, retry_shortage, set_wait_end, wait_end, without_waits,
 };
 pub use socket::{
-    TcpInfo, congestion_control, defer_accept, enable_zerocopy, force_receive_buffer,
-    force_send_buffer, grow_receive_window, peek, reap_zerocopy, receive_queue_bytes, send_eor,
-    send_file, send_queue_bytes, send_zerocopy, set_congestion_control, set_notsent_lowat,
-    set_pacing, set_user_timeout, set_window_clamp, tcp_info,
+    MAX_WINDOW, TcpInfo, congestion_control, defer_accept, enable_zerocopy, force_receive_buffer,
+    force_send_buffer, grow_receive_window, limit_window_scale, peek, reap_zerocopy,
+    receive_queue_bytes, send_eor, send_file, send_queue_bytes, send_zerocopy,
+    set_congestion_control, set_notsent_lowat, set_pacing, set_user_timeout, set_window_clamp,
+    tcp_info,
 };
 pub use stat::{FileKind, SpecialFile, Stat, Timestamp, stat_file};
 pub use uring::ReadRing;

@@ -203,6 +203,29 @@ pub fn grow_receive_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
 /// is 0 when the buffer is full, and half of it is not filled between the look and the call.
 const CLAMPABLE_BUFFER_DIVISOR: u32 = 2;
 
+/// Largest window scale with which every window can shrink: units of 1 KiB, less than a segment.
+///
+/// An offered window is rounded up to the next unit, so that it stays the same if a unit holds more
+/// than an acknowledgement covers (`tcp_select_window`, net/ipv4/tcp_output.c). With a `tcp_rmem`
+/// of more than 64 MiB the kernel takes larger units, up to 16 KiB.
+const MAX_WINDOW_SCALE: u32 = 10;
+
+/// Largest window of a connection with [`limit_window_scale`], in bytes. (RFC 7323 §2.2)
+pub const MAX_WINDOW: u32 = 65_535 << MAX_WINDOW_SCALE;
+
+/// Limits the window scale of a socket or listener before its handshake.
+///
+/// A clamp can then narrow the window. The kernel derives the scale from the clamp
+/// (`tcp_select_initial_window`).
+///
+/// # Errors
+///
+/// Any error of `setsockopt`, as for a socket that is not TCP.
+pub fn limit_window_scale(s: impl AsFd) -> io::Result<()> {
+    let most = libc::c_int::try_from(MAX_WINDOW).unwrap_or(libc::c_int::MAX);
+    set_int(s.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
+}
+
 /// Limits the receive window of a connection, or of a listener's, to `bytes`.
 ///
 /// False, and nothing done, if so much data is unread that the window may be closed.

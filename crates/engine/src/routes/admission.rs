@@ -140,6 +140,8 @@ impl Acceptor {
     /// authenticated.
     pub(crate) fn new(listener: TcpListener, max_strangers: usize) -> io::Result<Arc<Self>> {
         listener.set_nonblocking(true)?;
+        // Without it, pacing alone may limit a stream.
+        let _ = bankfull_sys::limit_window_scale(&listener);
         // Without it, silent ones are strangers at once.
         let _ = bankfull_sys::defer_accept(&listener, DEFER_SECS, BACKLOG);
         Ok(Arc::new(Self {

@@ -282,6 +282,16 @@ pub(crate) fn tcp_rtt(socket: &TcpStream) -> Option<Duration> {
     bankfull_sys::tcp_info(socket).ok().map(|i| i.rtt).filter(|rtt| !rtt.is_zero())
 }
 
+/// Connects a data stream whose window can be clamped.
+pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    // Without it, pacing alone may limit the stream.
+    let _ = bankfull_sys::limit_window_scale(&socket);
+    socket.connect_timeout(&address.into(), timeout)?;
+    Ok(socket.into())
+}
+
 /// Applies the options of every TCP connection: no delay, keep-alive, user timeout.
 pub(crate) fn configure(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;

@@ -1,7 +1,7 @@
 //! Limits that TCP buffers set on the data in flight, and advice to enlarge them. With larger
 //! buffers fewer streams fill a path.
 
-use super::socket_buffers::BufferSide;
+use super::socket_buffers::{BufferSide, MAX_SOCKET_BUFFER};
 use bankfull_control::Bytes;
 use std::fs;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn suggest_fast_growth(min_rtt: Duration, slow_below: Option<Duration>) -> Optio
     ))
 }
 
-/// Returns the `sysctl` commands that let one stream fill a path of this BDP.
+/// Returns the streams that a path of this BDP needs, and commands for fewer.
 ///
 /// `max_inflight` is what one stream may have in flight at the receiver and at the sender. `None`
 /// if both suffice.
@@ -73,10 +73,11 @@ fn suggest_larger_buffers(bdp: Bytes, max_inflight: [Bytes; 2]) -> Option<String
         // Only the maximum of the sender is known; its command keeps the other two values.
         (BufferSide::Send, sender, "the sending host", None),
     ];
-    let small = hosts.into_iter().filter(|(_, max_inflight, ..)| *max_inflight < bdp);
+    let most = bdp.min(MAX_SOCKET_BUFFER);
+    let small = hosts.into_iter().filter(|(_, max_inflight, ..)| *max_inflight < most);
     let settings: Vec<String> = small
         .map(|(side, _, host, current)| {
-            let (max, name) = ((bdp.0 * 2).next_multiple_of(SUGGESTED_BUFFER_STEP), side.sysctl());
+            let (max, name) = ((most.0 * 2).next_multiple_of(SUGGESTED_BUFFER_STEP), side.sysctl());
             let kept = current.map_or_else(
                 || format!("$(sysctl -n {name} | awk '{{print $1, $2}}')"),
                 |[min, default, _]| format!("{min} {default}"),
@@ -85,12 +86,16 @@ fn suggest_larger_buffers(bdp: Bytes, max_inflight: [Bytes; 2]) -> Option<String
         })
         .collect();
     let smaller = receiver.min(sender);
-    (!settings.is_empty()).then(|| {
+    let larger = if settings.is_empty() {
+        String::new()
+    } else {
+        format!(", or run as root {}", settings.join(", and "))
+    };
+    (smaller < bdp).then(|| {
         format!(
             "the path's bandwidth-delay product is {bdp}, but a connection may have only {smaller} \
-             in flight: use {} connections, or run as root {}",
+             in flight: use {} connections{larger}",
             bdp.0.div_ceil(smaller.0.max(1)),
-            settings.join(", and ")
         )
     })
 }
@@ -113,6 +118,11 @@ mod tests {
         assert!(both.contains("tcp_rmem=\"") && both.contains(" on the receiving"), "{both}");
         assert!(both.contains(", and sysctl -w net.ipv4.tcp_wmem"), "{both}");
         assert!(both.contains("only 2.0 MiB in flight: use 6 connections"), "{both}");
+        let most = MAX_SOCKET_BUFFER;
+        let long = suggest_larger_buffers(Bytes::mib(200), [most, most]).unwrap();
+        assert!(long.ends_with("in flight: use 4 connections"), "{long}");
+        let half = suggest_larger_buffers(Bytes::mib(200), [most, Bytes::mib(32)]).unwrap();
+        assert!(half.contains(" 134217728\" on the sending"), "{half}");
     }
 
     #[test]

@@ -8,9 +8,8 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Largest buffer of a stream in data bytes; the kernel allocates twice that. (chosen: 100 Gbit/s
-/// over 80 ms by 16 streams)
-const MAX_SOCKET_BUFFER: Bytes = Bytes::mib(64);
+/// Largest buffer of a stream in data bytes; the kernel allocates twice that.
+pub(super) const MAX_SOCKET_BUFFER: Bytes = Bytes(bankfull_sys::MAX_WINDOW as u64);
 
 /// Divisor of the host's memory that bounds the buffers of a session, in data bytes. (chosen:
 /// kernel memory cannot be paged out, and other programs need some)
@@ -92,7 +91,7 @@ impl SocketBuffers {
 
     /// Returns the most data that a stream can have in flight, in bytes.
     pub(crate) fn max_inflight(&self) -> Bytes {
-        if self.is_denied { self.autotune_max } else { self.autotune_max.max(MAX_SOCKET_BUFFER) }
+        if self.is_denied { self.autotune_max.min(MAX_SOCKET_BUFFER) } else { MAX_SOCKET_BUFFER }
     }
 
     /// Enlarges a stream's buffer for this much data in flight, as far as permitted.

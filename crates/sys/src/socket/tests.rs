@@ -46,6 +46,42 @@ fn clamped_window_shrinks_as_data_flows() {
     assert!(set_window_clamp(UdpSocket::bind("127.0.0.1:0").unwrap(), 20_000).is_err());
 }
 
+/// Returns the window scale of a connection's peer and its own.
+fn window_scales(connection: &TcpStream) -> [u8; 2] {
+    let mut info = [0u8; 8];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open while `connection` is borrowed; the kernel writes up to `len`
+    // bytes to `info`, and the length to `len`.
+    let outcome = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    assert_eq!((outcome, len), (0, 8));
+    // Two bit fields follow six bytes (struct tcp_info, linux/tcp.h).
+    [info[6] & 15, info[6] >> 4]
+}
+
+#[test]
+fn window_scale_is_limited_before_the_handshake() {
+    let most = 65_535 << 3;
+    let limit = |s: BorrowedFd<'_>| set_int(s, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let usual = connect();
+    limit_window_scale(&listener).unwrap();
+    let [scale, own] = window_scales(&connect());
+    assert!(scale <= 10 && own == window_scales(&usual)[1], "{scale}");
+    // A limit below the default of this host.
+    limit(listener.as_fd()).unwrap();
+    assert_eq!(window_scales(&connect())[0], 3);
+    assert!(limit_window_scale(UdpSocket::bind("127.0.0.1:0").unwrap()).is_err());
+}
+
 #[test]
 fn tcp_info_counts_every_byte_at_both_ends() {
     let (mut local, mut peer) = connected();

@@ -9,7 +9,7 @@ use crate::base::threads::in_this_span;
 use crate::model::options::Fingerprint;
 use crate::transport::quic::connection::QuicStream;
 use crate::transport::quic::{QuicConnection, QuicPort};
-use crate::transport::socket::{Socket, configure};
+use crate::transport::socket::{Socket, configure, connect};
 use crate::transport::tls;
 use rustls::{ClientConfig, Connection};
 use std::net::{SocketAddr, TcpStream};
@@ -126,7 +126,7 @@ impl Dialer {
                 break;
             }
             let limit = CONNECT_TIMEOUT.min(self.timeout).min(left.max(MIN_CONNECT_TIMEOUT));
-            match TcpStream::connect_timeout(address, limit) {
+            match connect(*address, limit) {
                 Ok(socket) => return Ok(socket),
                 Err(e) => {
                     debug!(%address, reason = &*e.to_string(), "data connection failed");
