@@ -189,6 +189,8 @@ impl TunedTransfer {
         let decision = self.controller.observe(&observation);
         self.on_decision(decision);
         self.tune_streams(world, &observation);
+        let is_requested = self.latest.is_some() || self.prober.has_result();
+        self.streams.poll_held(world, is_requested);
         self.apply(world);
     }
 
@@ -211,6 +213,7 @@ impl TunedTransfer {
             rtt: delay.map(|delay| delay.rtt).or(smoothed.filter(|_| is_timed_out)),
             forward_delay: delay.map(|delay| delay.forward),
             tcp_min_rtt: stats().map(|stats| stats.rtt_min).filter(known).min(),
+            tcp_rtt: smoothed,
             probes_lost: self.prober.lost(),
             retransmits: self.retransmits(world),
             mss: pacing::DEFAULT_MSS,

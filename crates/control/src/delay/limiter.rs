@@ -252,7 +252,7 @@ impl Limiter {
     fn limit_with(&self, path: &Path, round: &Round) -> Rate {
         let queued = path.rtt() + self.target.queue(path.rtt()).max(round.queue);
         // The RTT may have fallen since.
-        per(self.window, queued.max(path.samples.rtt())).min(self.requested)
+        per(self.window, queued.max(path.samples.data_rtt())).min(self.requested)
     }
 
     /// Returns true if TCP has not used the window for long.

@@ -277,6 +277,7 @@ impl DelayController {
 
     /// Limits the path to a rate, with the target queue.
     fn enter_limited(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
+        self.path.samples.forget_tcp_rtt();
         self.limiter.start(&self.path, rate, now);
         self.enter(State::Limited, now, reason)
     }

@@ -68,6 +68,8 @@ pub(super) struct Samples {
     least_backward: Option<i128>,
     min_rtt: Option<Duration>,
     tcp_min_rtt: Option<Duration>,
+    /// Smallest smoothed RTT of TCP under a limit, and when it was seen last.
+    tcp_rtt: Option<(Duration, Duration)>,
     has_forward_delay: bool,
 }
 
@@ -75,6 +77,14 @@ impl Samples {
     /// Records an observation.
     pub(super) fn record(&mut self, latest: &Observation) {
         self.tcp_min_rtt = latest.tcp_min_rtt.or(self.tcp_min_rtt);
+        let is_current = |(_, at): &(Duration, Duration)| latest.now <= *at + LIFETIME;
+        let least = self.tcp_rtt.filter(is_current);
+        self.tcp_rtt = match (latest.tcp_rtt, least) {
+            (Some(rtt), least) if least.is_none_or(|(least, _)| rtt <= least) => {
+                Some((rtt, latest.now))
+            }
+            (_, least) => least,
+        };
         self.floor = self.floor.filter(|(_, until)| latest.now < *until);
         if let Some(rtt) = latest.rtt {
             self.record_delay(latest.now, rtt, latest.forward_delay);
@@ -122,6 +132,19 @@ impl Samples {
     /// Returns the median RTT of the latest probes; the min RTT without any.
     pub(super) fn rtt(&self) -> Duration {
         self.median(|delay| delay.rtt).unwrap_or_else(|| self.min_rtt())
+    }
+
+    /// Returns the RTT of the data, if it is longer than that of the probes.
+    ///
+    /// Bursts that acknowledgements release meet other delays than probes do. TCP's smallest RTT
+    /// has no queue that this transfer has made.
+    pub(super) fn data_rtt(&self) -> Duration {
+        self.tcp_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt).max(self.rtt())
+    }
+
+    /// Forgets the RTT of TCP, as no limit held before.
+    pub(super) fn forget_tcp_rtt(&mut self) {
+        self.tcp_rtt = None;
     }
 
     /// Returns the RTT without queueing delay in the direction of the data.
@@ -313,6 +336,22 @@ mod tests {
         samples.record(&observation);
         assert_eq!(samples.latest_queue(1, Duration::ZERO), MS * 50);
         assert_eq!(samples.min_rtt(), MS * 40);
+    }
+
+    #[test]
+    fn data_rtt_is_the_smallest_of_tcp_for_ten_seconds() {
+        let mut samples = run(&[(40, 20); 4]);
+        let mut observe = |ms: u32, rtt: Option<u32>| {
+            let tcp_rtt = rtt.map(|rtt| MS * rtt);
+            samples.record(&Observation { now: MS * ms, tcp_rtt, ..observation(4_000_000) });
+            samples.data_rtt()
+        };
+        assert_eq!(observe(50, Some(44)), MS * 44);
+        assert_eq!([observe(60, Some(90)), observe(70, None)], [MS * 44; 2], "its own queue");
+        assert_eq!(observe(10_100, Some(46)), MS * 46);
+        assert_eq!(observe(10_200, Some(30)), MS * 40, "that of probes at least");
+        samples.forget_tcp_rtt();
+        assert_eq!(samples.data_rtt(), MS * 40);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Sending and receiving them is done elsewhere. Arrival times are those of the kernel.
 
+use super::observation::TICK;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -67,6 +68,65 @@ impl Dispersion {
     }
 }
 
+/// The result of all trains together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Evaluation {
+    /// Capacity at the IP layer.
+    Capacity(Rate),
+    /// Trains of this many packets may say more.
+    Repeat(usize),
+    /// Further trains would say no more.
+    Inconclusive,
+}
+
+/// Evaluates trains of `packets` packets each.
+#[must_use]
+pub fn evaluate(trains: &[Vec<Arrival>], packets: usize) -> Evaluation {
+    let (mut rates, mut too_short) = (Vec::new(), Vec::new());
+    for train in trains {
+        match dispersion(train) {
+            Dispersion::Rate(rate) => rates.push(rate),
+            Dispersion::TooShort(took) => too_short.push(took),
+            Dispersion::Unusable => {}
+        }
+    }
+    let capacity = agreed_capacity(&rates).or_else(|| agreed_capacity(&queued_rates(trains)));
+    if let Some(capacity) = capacity {
+        return Evaluation::Capacity(capacity);
+    }
+    // A queue overflowed: further trains would displace data.
+    let arrived: usize = trains.iter().map(Vec::len).sum();
+    let is_lost = arrived * 2 < packets * trains.len();
+    let longest = trains.iter().filter_map(|train| duration(train)).max().unwrap_or_default();
+    let repeat = if too_short.len() > rates.len() {
+        // Trains that cross the boundary of a batch take far longer than the others.
+        let is_batched = longest > MIN_TRAIN_TIME * 2;
+        longer_train(packets, &too_short).filter(|_| !is_batched)
+    } else {
+        // On a slow line, trains would delay the data for long.
+        Some(packets).filter(|_| longest <= TICK)
+    };
+    repeat.filter(|_| !is_lost).map_or(Evaluation::Inconclusive, Evaluation::Repeat)
+}
+
+/// Returns the rates of five parts of all arrivals, as if they were one train.
+///
+/// On a slow line a train waits for the one before it, and overflows a short queue, while the line
+/// is busy all the time.
+fn queued_rates(trains: &[Vec<Arrival>]) -> Vec<Rate> {
+    let numbered = |(number, packet): (u64, &Arrival)| Arrival { number, ..*packet };
+    let mut all: Vec<Arrival> = (0..).zip(trains.iter().flatten()).map(numbered).collect();
+    all.sort_by_key(|packet| packet.at);
+    let part = all.len().div_ceil(TRAIN_COUNT).max(1);
+    all.chunks(part).filter_map(|part| dispersion(part).rate()).collect()
+}
+
+/// Returns the time between the first and the last arrival of a train.
+fn duration(train: &[Arrival]) -> Option<Duration> {
+    let at = train.iter().map(|packet| packet.at);
+    Some(at.clone().max()? - at.min()?)
+}
+
 /// Returns the rate of a train: the bytes after the first arrivals over the time to the last
 /// arrival.
 ///
@@ -75,11 +135,8 @@ impl Dispersion {
 #[must_use]
 pub fn dispersion(train: &[Arrival]) -> Dispersion {
     let first = train.iter().map(|packet| packet.at).min();
-    let last = train.iter().map(|packet| packet.at).max();
-    let (Some(first), Some(last), true) = (first, last, train.len() >= MIN_ARRIVED_PACKETS) else {
-        return Dispersion::Unusable;
-    };
-    let took = last - first;
+    let measured = first.zip(duration(train)).filter(|_| train.len() >= MIN_ARRIVED_PACKETS);
+    let Some((first, took)) = measured else { return Dispersion::Unusable };
     if took < MIN_TRAIN_TIME {
         return Dispersion::TooShort(took);
     }
@@ -103,8 +160,7 @@ pub fn dispersion(train: &[Arrival]) -> Dispersion {
 /// `took` has the durations of the trains that were too short.
 ///
 /// `None` if `packets` is the maximum already, or `took` is empty.
-#[must_use]
-pub fn longer_train(packets: usize, took: &[Duration]) -> Option<usize> {
+fn longer_train(packets: usize, took: &[Duration]) -> Option<usize> {
     let mut took = took.to_vec();
     took.sort_unstable();
     // Packets that arrive at once were released together by the network.
@@ -121,8 +177,7 @@ pub fn longer_train(packets: usize, took: &[Duration]) -> Option<usize> {
 /// Returns the capacity on which the trains agree: the mean of the rates near their median.
 ///
 /// `None` if fewer than four agree.
-#[must_use]
-pub fn agreed_capacity(rates: &[Rate]) -> Option<Rate> {
+fn agreed_capacity(rates: &[Rate]) -> Option<Rate> {
     let mut rates: Vec<f64> = rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
     rates.sort_by(f64::total_cmp);
     let median = *rates.get(rates.len() / 2)?;
@@ -204,6 +259,47 @@ mod tests {
         assert_eq!(longer_train(44, &took([399, 390, 390])), Some(132));
         assert_eq!(longer_train(704, &took([350, 300, 340])), None);
         assert_eq!(longer_train(44, &[]), None);
+    }
+
+    #[test]
+    fn trains_are_repeated_only_where_that_helps() {
+        let five = |one: Vec<Arrival>| vec![one; 5];
+        let stretched = |factor: u32| {
+            let mut packets = train(44, 1);
+            packets.iter_mut().for_each(|packet| packet.at *= factor);
+            packets
+        };
+        let Evaluation::Capacity(rate) = evaluate(&five(train(44, 1)), 44) else { panic!() };
+        assert_eq!(rate.bits_per_sec(), 1_000_000_000);
+        let short = five(train(33, 1));
+        assert_eq!(evaluate(&short, 33), Evaluation::Repeat(99));
+        // Some trains cross the boundary of a frame of 4 ms.
+        let mut frames = short.clone();
+        frames[1] = stretched(8);
+        assert_eq!(evaluate(&frames, 33), Evaluation::Inconclusive);
+        // Most packets of 88 were lost.
+        assert_eq!(evaluate(&short, 88), Evaluation::Inconclusive);
+        // No four agree, on a fast line and on a slow one.
+        let differing = |factor: u32| [1, 1, 2, 3, 4].map(|n| stretched(n * factor)).to_vec();
+        assert_eq!(evaluate(&differing(1), 44), Evaluation::Repeat(44));
+        assert_eq!(evaluate(&differing(10), 44), Evaluation::Inconclusive);
+    }
+
+    #[test]
+    fn trains_that_overflow_a_slow_line_are_one() {
+        // 10 Mbit/s; ten packets of each train but the first found room in the queue.
+        let mut arrivals = (0..).map(|n| 1200 * US * n);
+        let mut next = |(index, count): (u32, u64)| -> Vec<Arrival> {
+            let sent = 3000 * US * index;
+            let packet = |(number, at)| Arrival { number, at, sent, bytes: Bytes(1500) };
+            (0..count).zip(arrivals.by_ref()).map(packet).collect()
+        };
+        let trains: Vec<_> = (0..).zip([44, 5, 5, 5, 5]).map(&mut next).collect();
+        let Evaluation::Capacity(rate) = evaluate(&trains, 44) else { panic!() };
+        assert_eq!(rate.bits_per_sec(), 10_000_000);
+        // Not enough for five parts.
+        let trains: Vec<_> = (0..).zip([5; 5]).map(&mut next).collect();
+        assert_eq!(evaluate(&trains, 44), Evaluation::Inconclusive);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Observation {
     pub forward_delay: Option<Duration>,
     /// Min RTT of TCP, used until a probe has been answered.
     pub tcp_min_rtt: Option<Duration>,
+    /// Smoothed RTT of TCP, the shortest of all streams.
+    pub tcp_rtt: Option<Duration>,
     /// Probes lost in the direction of the data.
     pub probes_lost: u64,
     /// Segments retransmitted by the sender on all streams.

@@ -23,6 +23,6 @@ pub use model_fit::{ChoiceReason, Curve, Model, StreamChoice, best_streams};
 pub use observation::{HostLoad, Observation, Sample};
 pub use policy::{LimitingFactor, PathConditions, SearchDirection};
 pub use select::{ExpSelection, Halving};
-pub use start::initial_streams;
+pub use start::{MIN_INITIAL_STREAMS, initial_streams};
 pub use trial::TrialOutcome;
 pub use tuner::{Change, Decision, Reason, StreamTuner};

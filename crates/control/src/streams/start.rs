@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Streams on a short path. (GridFTP, bbcp and FDT recommend 4)
-const MIN_INITIAL_STREAMS: u32 = 4;
+pub const MIN_INITIAL_STREAMS: u32 = 4;
 
 /// Streams on the longest path. (chosen: 16 streams keep within the documented memory)
 pub(super) const MAX_INITIAL_STREAMS: u32 = 16;

@@ -126,6 +126,7 @@ fn serve(
         data_hosts: data_port.map_or_else(Vec::new, |data| data.hosts),
         peer: None,
         log: None,
+        min_rtt: None,
         advice: None,
         has_left: Box::new(move || bankfull_sys::is_hung_up(&watched)),
         on_authenticated: Box::new(|| {}),

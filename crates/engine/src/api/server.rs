@@ -366,6 +366,7 @@ impl Server {
             fingerprint: None,
             peer: Some(address.ip()),
             log: Some(log.clone()),
+            min_rtt: handle.tcp_info().and_then(|info| info.min_rtt),
             advice: handle.advice(),
             has_left: Box::new(move || watched.is_ended()),
             on_authenticated: Box::new(move || {

@@ -128,6 +128,8 @@ pub(crate) struct ControlConn {
     pub(crate) peer: Option<IpAddr>,
     /// Limit of the log lines about the client; `None` if there is only one client.
     pub(crate) log: Option<PeerLog>,
+    /// Min RTT of a TCP connection.
+    pub(crate) min_rtt: Option<Duration>,
     /// Hints for the administrator about the socket of this connection.
     pub(crate) advice: Option<BufferAdvice>,
     /// True once the client has closed the connection; it is not read before the session.
@@ -398,6 +400,7 @@ impl SessionManager {
         let is_autotuned = is_autotuned(&negotiated.open);
         let mut session = self.session(&negotiated, &welcome, tunnelled)?;
         session.advice = Mutex::new(conn.advice.take());
+        session.streams.record_min_rtt(conn.min_rtt);
         let session = Arc::new(session);
         session.on_stop(std::mem::replace(&mut conn.wake, Box::new(|| {})));
         let (accepted, streams) = mpsc::channel();

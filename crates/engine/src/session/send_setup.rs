@@ -90,10 +90,17 @@ impl SendSetup {
             stream.set_pipe(Some(pipe));
         }
         overrides.apply_to_sender(stream.socket().tcp())?;
-        if let Some(spread) = &self.start_stagger {
-            spread.wait(stream.socket());
+        if let Some(stagger) = &self.start_stagger {
+            stagger.wait(number, stream.socket());
         }
         Ok(())
+    }
+
+    /// Starts the streams that wait for the receiver's first request.
+    pub(crate) fn release_streams(&self) {
+        if let Some(stagger) = &self.start_stagger {
+            stagger.release();
+        }
     }
 
     /// Ends a stream's wait for credit; it then finds that it is closed.
@@ -105,6 +112,7 @@ impl SendSetup {
 
     /// Ends all waits for the rate limit and for credit.
     pub(crate) fn close(&self) {
+        self.release_streams();
         if let Some(throttle) = &self.throttle {
             throttle.close();
         }

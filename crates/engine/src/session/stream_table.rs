@@ -88,7 +88,14 @@ impl StreamTable {
         lock(&self.state).removed_stats.mss
     }
 
-    /// Returns the smallest min RTT of removed TCP streams.
+    /// Records the min RTT of the control connection, which no data delays.
+    pub(crate) fn record_min_rtt(&self, min_rtt: Option<Duration>) {
+        let mut state = lock(&self.state);
+        let known = min_rtt.filter(|rtt| !rtt.is_zero());
+        state.removed_stats.min_rtt = state.removed_stats.min_rtt.into_iter().chain(known).min();
+    }
+
+    /// Returns the smallest min RTT of the control connection and of removed TCP streams.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
         lock(&self.state).removed_stats.min_rtt
     }
@@ -126,6 +133,16 @@ mod tests {
     use std::thread;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn min_rtt_is_that_of_the_control_connection_at_most() {
+        let table = StreamTable::default();
+        let record = |ms| table.record_min_rtt(Some(Duration::from_millis(ms)));
+        record(60);
+        record(0);
+        record(80);
+        assert_eq!(table.sample(|_, _, _| {}).min_rtt, Some(Duration::from_millis(60)));
+    }
 
     #[test]
     fn table_counts_a_shared_connection_once() {

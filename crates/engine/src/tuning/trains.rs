@@ -4,7 +4,7 @@
 use super::MAX_TRAIN_REQUESTS;
 use crate::transport::probe::ProbeArrival;
 use bankfull_control::path_control::capacity::{
-    self, Arrival, Dispersion, LONGEST_TRAIN_PACKETS, TRAIN_COUNT, TRAIN_PACKETS,
+    self, Arrival, Evaluation, LONGEST_TRAIN_PACKETS, TRAIN_COUNT, TRAIN_PACKETS,
 };
 use bankfull_control::{Bytes, Rate, pacing};
 use bankfull_proto::limits::MAX_TRAIN_PACKETS;
@@ -12,10 +12,6 @@ use std::time::Duration;
 
 /// Timeout for the rest of the trains after the last packet. (chosen: one whole train at 20 Mbit/s)
 const TRAIN_TIMEOUT: Duration = Duration::from_millis(30);
-
-/// Minimum rate of a train for requesting more trains of the same length. (chosen: at 50 Mbit/s
-/// five trains take 53 ms of the link, the most they may cost)
-const MIN_TRAIN_REPEAT_RATE: Rate = Rate::from_bytes_per_sec(6_250_000);
 
 // The sender refuses longer trains.
 const _: () = assert!(LONGEST_TRAIN_PACKETS <= MAX_TRAIN_PACKETS as usize);
@@ -44,6 +40,8 @@ pub(crate) enum TrainResult {
     /// Inconclusive: request trains of this many packets, then call
     /// [`TrainCollector::on_requested`].
     Repeat(usize),
+    /// The trains say nothing.
+    Inconclusive,
 }
 
 impl TrainCollector {
@@ -86,28 +84,15 @@ impl TrainCollector {
             return None;
         }
         self.is_evaluated = true;
-        self.evaluate(segment)
-    }
-
-    fn evaluate(&self, segment: Bytes) -> Option<TrainResult> {
-        let (mut rates, mut too_short) = (Vec::new(), Vec::new());
-        for train in &self.arrivals {
-            match capacity::dispersion(train) {
-                Dispersion::Rate(rate) => rates.push(rate),
-                Dispersion::TooShort(took) => too_short.push(took),
-                Dispersion::Unusable => {}
+        Some(match capacity::evaluate(&self.arrivals, self.packets) {
+            Evaluation::Capacity(link_rate) => {
+                TrainResult::Capacity(pacing::payload_rate(link_rate, segment))
             }
-        }
-        let may_request = self.requests < MAX_TRAIN_REQUESTS;
-        if too_short.len() > rates.len() {
-            let longer = capacity::longer_train(self.packets, &too_short).filter(|_| may_request);
-            return longer.map(TrainResult::Repeat);
-        }
-        let data_rate = |link_rate| pacing::payload_rate(link_rate, segment);
-        let result = capacity::agreed_capacity(&rates).map(data_rate).map(TrainResult::Capacity);
-        let is_slow = rates.iter().any(|rate| *rate < MIN_TRAIN_REPEAT_RATE);
-        let repeat = || may_request.then_some(TrainResult::Repeat(self.packets));
-        if result.is_some() || is_slow { result } else { repeat() }
+            Evaluation::Repeat(packets) if self.requests < MAX_TRAIN_REQUESTS => {
+                TrainResult::Repeat(packets)
+            }
+            Evaluation::Repeat(_) | Evaluation::Inconclusive => TrainResult::Inconclusive,
+        })
     }
 
     /// Starts to collect the requested trains; if the request was not sent, returns the same result
@@ -129,17 +114,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Delivers five trains with this gap between the packets of each.
+    /// Delivers the expected five trains with this gap between the packets of each.
     fn arrive(trains: &mut TrainCollector, first: u64, gap: Duration) {
+        let packets = trains.packets as u64;
         for train in 0..TRAIN_COUNT as u64 {
-            for packet in 0..TRAIN_PACKETS as u64 {
+            for packet in 0..packets {
                 let probe = ProbePacket {
                     kind: Kind::Train,
                     session: [0; 16],
                     number: packet,
                     timestamp_us: 0,
                     echoed_number: first + train,
-                    echoed_timestamp_us: TRAIN_PACKETS as u64,
+                    echoed_timestamp_us: packets,
                 };
                 let at = MS * 100 * (train as u32 + 1) + gap * packet as u32;
                 trains.on_packet(&ProbeArrival { probe, at, len: 1500 }, MS);
@@ -164,7 +150,8 @@ mod tests {
     fn trains_too_short_are_requested_longer_twice_at_most() {
         let mut trains = TrainCollector::new();
         let poll = |trains: &mut TrainCollector, now| trains.poll_result(now, pacing::DEFAULT_MSS);
-        let gap = Duration::from_micros(2);
+        // Each seems short enough for trains that are ten times, then twice as long.
+        let mut gap = Duration::from_micros(2);
         arrive(&mut trains, 0, gap);
         let Some(TrainResult::Repeat(packets)) = poll(&mut trains, MS) else { panic!() };
         assert!(packets > TRAIN_PACKETS && poll(&mut trains, MS).is_none());
@@ -174,9 +161,16 @@ mod tests {
         for requests in 1..=u64::from(MAX_TRAIN_REQUESTS) {
             trains.on_requested(packets, true);
             assert_eq!(poll(&mut trains, MS * 1000), None, "none has arrived yet");
+            gap /= 4;
             arrive(&mut trains, requests * TRAIN_COUNT as u64, gap);
             let result = poll(&mut trains, MS * 1000);
-            assert_eq!(result.is_some(), requests < MAX_TRAIN_REQUESTS.into(), "{result:?}");
+            let is_last = requests == MAX_TRAIN_REQUESTS.into();
+            let expected = if is_last {
+                TrainResult::Inconclusive
+            } else {
+                TrainResult::Repeat(LONGEST_TRAIN_PACKETS)
+            };
+            assert_eq!(result, Some(expected));
         }
     }
 }

@@ -201,6 +201,11 @@ impl Prober {
         found
     }
 
+    /// Returns whether trains were evaluated.
+    pub(super) fn has_result(&self) -> bool {
+        self.trains.has_result()
+    }
+
     /// Returns the data rate of the bottleneck link, if known.
     pub(super) fn capacity(&self) -> Option<Rate> {
         self.capacity

@@ -1,9 +1,11 @@
 //! Streams of a tuned transfer: opened, paused and resumed as the engine does.
 
 use super::autotuning::INITIAL_RECEIVE_WINDOW;
+use super::prober::MIN_PROBE_TIMEOUT;
 use super::{TunerConfig, TunerPacket};
 use crate::tcp::Algorithm;
 use crate::world::{FlowConfig, FlowId, FlowStats, Route, World};
+use bankfull_control::streams::MIN_INITIAL_STREAMS;
 use bankfull_control::{Bytes, Rate};
 use std::time::Duration;
 
@@ -32,6 +34,10 @@ pub(super) struct Streams {
     /// Parameters of further streams.
     config: FlowConfig,
     opening_time: Duration,
+    /// Interval between the starts of the initial streams.
+    stagger: Duration,
+    /// Time at which the rest of them starts at the latest; `None` once they have.
+    held_until: Option<Duration>,
 }
 
 impl Streams {
@@ -51,18 +57,46 @@ impl Streams {
             ..FlowConfig::new(route)
         };
         let opening_time = rtt * OPENING_RTTS;
-        let (flows, opens_at) = (Vec::new(), Vec::new());
-        let mut streams = Self { flows, opens_at, wanted: 0, config: flow, opening_time };
-        let (lead, stagger) = match config.has_engine_start {
-            true if rtt >= MIN_PACING_RTT => (rtt, rtt.mul_f64(STAGGER_RTT_FRACTION)),
-            true => (rtt, Duration::ZERO),
-            false => (Duration::ZERO, Duration::ZERO),
+        let is_staggered = config.has_engine_start && rtt >= MIN_PACING_RTT;
+        let time = if is_staggered { rtt.mul_f64(STAGGER_RTT_FRACTION) } else { Duration::ZERO };
+        let lead = if config.has_engine_start { rtt } else { Duration::ZERO };
+        let begin = config.start + lead;
+        let mut streams = Self {
+            flows: Vec::new(),
+            opens_at: Vec::new(),
+            wanted: config.streams,
+            config: flow,
+            opening_time,
+            stagger: time / config.streams.max(1),
+            held_until: Some(begin + MIN_PROBE_TIMEOUT),
         };
-        for number in 0..config.streams {
-            let pause = stagger * number / config.streams;
-            streams.set_wanted(world, number + 1, config.start + lead + pause);
-        }
+        let first = if is_staggered { MIN_INITIAL_STREAMS } else { config.streams };
+        streams.open_staggered(world, first.min(config.streams), begin);
         streams
+    }
+
+    /// Starts the rest of the initial streams once the receiver has requested a rate.
+    pub(super) fn poll_held(&mut self, world: &mut World<TunerPacket>, is_requested: bool) {
+        let is_due = |until| is_requested || world.now() >= until;
+        if self.held_until.is_some_and(is_due) {
+            self.held_until = None;
+            // The request takes half of an RTT.
+            let begin = world.now() + self.opening_time / (2 * OPENING_RTTS);
+            self.open_staggered(world, self.wanted, begin);
+        }
+    }
+
+    /// Opens streams up to a number, one after the other.
+    fn open_staggered(&mut self, world: &mut World<TunerPacket>, count: u32, begin: Duration) {
+        for number in 0..count.saturating_sub(self.flows.len() as u32) {
+            self.open_at(world, begin + self.stagger * number);
+        }
+    }
+
+    fn open_at(&mut self, world: &mut World<TunerPacket>, opens_at: Duration) {
+        self.config.start = opens_at;
+        self.flows.push(world.add_flow(self.config.clone()));
+        self.opens_at.push(opens_at);
     }
 
     /// Opens, pauses or resumes streams.
@@ -82,9 +116,7 @@ impl Streams {
             world.finish(flow);
         }
         for _ in made..wanted {
-            self.config.start = opens_at;
-            self.flows.push(world.add_flow(self.config.clone()));
-            self.opens_at.push(opens_at);
+            self.open_at(world, opens_at);
         }
     }
 

@@ -5,7 +5,7 @@ use super::prober::{DatagramSender, PacketKind, TunerPacket};
 use crate::presets::PathConfig;
 use crate::world::World;
 use bankfull_control::path_control::capacity::{
-    self, Arrival, Dispersion, TRAIN_COUNT, TRAIN_PACKETS,
+    self, Arrival, Evaluation, TRAIN_COUNT, TRAIN_PACKETS,
 };
 use bankfull_control::{Bytes, Rate, pacing};
 use std::time::Duration;
@@ -18,10 +18,6 @@ const TRAIN_INTERVAL: Duration = Duration::from_millis(3);
 
 /// Timeout for the rest of the trains after the last packet. (crates/engine/src/tuning/trains.rs)
 const TRAIN_TIMEOUT: Duration = Duration::from_millis(30);
-
-/// Minimum rate of a train for requesting more trains of the same length.
-/// (crates/engine/src/tuning/trains.rs)
-const MIN_TRAIN_REPEAT_RATE: Rate = Rate::from_bytes_per_sec(6_250_000);
 
 /// Maximum number of requests for more trains. (crates/engine/src/tuning/mod.rs)
 const MAX_TRAIN_REQUESTS: u32 = 2;
@@ -130,6 +126,11 @@ impl TrainProber {
         }
     }
 
+    /// Returns whether trains were evaluated.
+    pub(super) fn has_result(&self) -> bool {
+        self.is_evaluated || self.requests > 0
+    }
+
     /// Returns the capacity once the trains are complete or timed out, or requests more.
     pub(super) fn poll(
         &mut self,
@@ -145,39 +146,20 @@ impl TrainProber {
             return None;
         }
         self.is_evaluated = true;
-        match self.evaluate() {
-            Ok(capacity) => capacity,
-            Err(packets) => {
+        match capacity::evaluate(&self.arrivals, self.packets as usize) {
+            Evaluation::Capacity(rate) => Some(payload_rate(rate)),
+            Evaluation::Repeat(packets) if self.requests < MAX_TRAIN_REQUESTS => {
                 let from = world.now() + self.request_delay;
                 *self = Self {
                     first: self.first + TRAIN_COUNT as u64,
                     requests: self.requests + 1,
-                    ..Self::of(packets, self.request_delay)
+                    ..Self::of(packets as u32, self.request_delay)
                 };
                 self.send(world, sender, from);
                 None
             }
+            Evaluation::Repeat(_) | Evaluation::Inconclusive => None,
         }
-    }
-
-    /// Returns the capacity, if known; an error is the length of the trains to request.
-    fn evaluate(&self) -> Result<Option<Rate>, u32> {
-        let (mut rates, mut too_short) = (Vec::new(), Vec::new());
-        for train in &self.arrivals {
-            match capacity::dispersion(train) {
-                Dispersion::Rate(rate) => rates.push(rate),
-                Dispersion::TooShort(took) => too_short.push(took),
-                Dispersion::Unusable => {}
-            }
-        }
-        let may_request = self.requests < MAX_TRAIN_REQUESTS;
-        if too_short.len() > rates.len() {
-            let longer = capacity::longer_train(self.packets as usize, &too_short);
-            return longer.filter(|_| may_request).map_or(Ok(None), |packets| Err(packets as u32));
-        }
-        let found = capacity::agreed_capacity(&rates).map(payload_rate);
-        let is_slow = rates.iter().any(|rate| *rate < MIN_TRAIN_REPEAT_RATE);
-        if found.is_none() && !is_slow && may_request { Err(self.packets) } else { Ok(found) }
     }
 }
 

@@ -273,6 +273,7 @@ fn run_handshaken(
     let max_streams = max_streams.map(|max| max.min(welcome.max_streams));
     let session = request.session(count, max_streams, &opened);
     session.on_stop(wake);
+    session.streams.record_min_rtt(rtt);
     let peer_timeout = welcome.timeout_ms.map_or(Duration::MAX, Duration::from_millis);
     let runner = SessionRunner {
         session: Arc::new(session),

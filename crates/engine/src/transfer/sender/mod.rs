@@ -151,6 +151,7 @@ impl<'a> Sender<'a> {
     /// Waits until every file is completed and every stream has ended, then sends `Finish`.
     pub(crate) fn finish(&self, join_streams: impl FnOnce()) {
         self.queue.wait_until_complete();
+        self.session.send.release_streams();
         join_streams();
         self.outbox.wait_for_tunnels();
         if !self.session.is_stopped() {

@@ -50,7 +50,7 @@ impl ConnectionSampler {
         session_window: Option<Bytes>,
     ) -> ReceiverSample {
         let first_paused = session.first_paused().unwrap_or(u32::MAX);
-        let (mut received_by_stream, mut min_rtt) = (Vec::new(), None::<Duration>);
+        let mut received_by_stream = Vec::new();
         let (mut mss, previous) = (0, self.receiver_samples);
         // Data that waits for the user's limit does not wait for this host.
         let is_throttled = session.is_receiving_limited();
@@ -62,8 +62,6 @@ impl ConnectionSampler {
             if number < first_paused {
                 self.receiver_samples.add(!is_throttled && socket.unread_bytes() > half_window);
             }
-            let stream_min_rtt = info.min_rtt.filter(|rtt| !rtt.is_zero());
-            min_rtt = min_rtt.into_iter().chain(stream_min_rtt).min();
         });
         if let Some(report) = session.feedback.take_sender_report() {
             // Arrives only at every second sample.
@@ -75,7 +73,7 @@ impl ConnectionSampler {
         ReceiverSample {
             received: Bytes(carried.received),
             received_by_stream,
-            min_rtt,
+            min_rtt: carried.min_rtt,
             mss: Bytes(mss.into()),
             bottleneck: bottleneck(self.latest_sender_samples, receiver_samples),
         }

@@ -212,6 +212,8 @@ impl<'a> ReceiverTuner<'a> {
 
     /// Applies the result of the packet trains.
     fn on_train_result(&mut self, result: &TrainResult, now: Duration) {
+        // Streams of the sender wait for a request.
+        self.requester.invalidate();
         match *result {
             TrainResult::Capacity(rate) => {
                 let decision = self.controller.on_capacity(now, rate);
@@ -222,7 +224,7 @@ impl<'a> ReceiverTuner<'a> {
                 let is_sent = self.requester.request_trains(packets);
                 self.prober.on_trains_requested(packets, is_sent);
             }
-            TrainResult::Repeat(_) => {}
+            TrainResult::Repeat(_) | TrainResult::Inconclusive => {}
         }
     }
 
@@ -232,18 +234,18 @@ impl<'a> ReceiverTuner<'a> {
         let (min_rtt, rate) = (self.controller.min_rtt(), self.pacing_rate());
         self.actuator.on_received(now, min_rtt, rate, &sample.received_by_stream);
         let sender_report = self.connections.sender_report();
-        let sender_rtt = sender_report
-            .rtt_us
-            .map(Duration::from_micros)
-            .filter(|&rtt| self.prober.is_timed_out(now, min_rtt) && rtt < MAX_PLAUSIBLE_RTT);
+        let tcp_rtt =
+            sender_report.rtt_us.map(Duration::from_micros).filter(|&rtt| rtt < MAX_PLAUSIBLE_RTT);
+        let is_timed_out = self.prober.is_timed_out(now, min_rtt);
         Observation {
             now,
             streams: self.session.active_stream_count(),
             received: sample.received,
             // Without echoes the sender's TCP RTT is the next best.
-            rtt: delay.map(|delay| delay.rtt).or(sender_rtt),
+            rtt: delay.map(|delay| delay.rtt).or(tcp_rtt.filter(|_| is_timed_out)),
             forward_delay: delay.and_then(|delay| delay.forward),
             tcp_min_rtt: sample.min_rtt,
+            tcp_rtt,
             probes_lost: self.prober.loss().lost(),
             retransmits: sender_report.retransmits,
             mss: sample.mss,

@@ -118,6 +118,7 @@ impl<'a> SenderTuner<'a> {
         if let Some(request) = request {
             self.requested_rate = request.bytes_per_sec.map(Rate::from_bytes_per_sec);
             self.actuator.request_bbr(request.use_bbr.unwrap_or_default());
+            self.session.send.release_streams();
         }
         request.is_some()
     }
