@@ -3,6 +3,7 @@
 //! This module sets no socket option. `SO_MAX_PACING_RATE` counts payload without headers and works
 //! without any queueing discipline, since TCP paces itself.
 
+use crate::path_control::TICK;
 use crate::tcp::TSO_MAX_BYTES;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(crate) const MIN_WINDOW: Bytes = Bytes(2 * DEFAULT_MSS.0);
 
 /// Super-packets per second at the pacing rate: each takes about 1 ms, the rate shifted by 10
 /// (sk_pacing_shift_init, net/core/sock.c).
-const TSO_BURSTS_PER_SEC: u64 = 1024;
+pub(crate) const TSO_BURSTS_PER_SEC: u64 = 1024;
 
 /// Fewest streams kept on a fast line. (measured, docs/algorithms/streams.md, M1: at 5 Gbit/s 8
 /// streams carry a tenth more than 16 or 4; half as many would start an RTT later)
@@ -36,10 +37,10 @@ const TSO_MIN_SEGMENTS: u64 = 2;
 /// calls without gain)
 const MAX_BURST_TIME: Duration = Duration::from_micros(120);
 
-/// Time of one quantum at the limited rate, and lateness that the limiter compensates. (chosen:
-/// wake-up delay of a sleeping thread; short beside the second for which the rate is meant, long
-/// beside a system call)
-const QUANTUM_TIME: Duration = Duration::from_millis(10);
+/// Time of one quantum at the limited rate, and lateness that the limiter compensates.
+///
+/// It is short beside the second for which the rate is meant, and long beside a system call.
+const QUANTUM_TIME: Duration = TICK;
 
 /// Upper bound of a quantum: one super-packet is sent while the next is filled. The lower bound is
 /// one segment.

@@ -9,8 +9,19 @@ pub const CUBIC_BETA: f64 = 0.7;
 /// BBR's MinPipeCwnd)
 pub(crate) const FAST_RETRANSMIT_SEGMENTS: u64 = 4;
 
+/// Initial window of a connection, in segments. (RFC 6928)
+pub(crate) const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+
+/// Growth of the delivery rate per round below which a path is full; the first probe tries it.
+/// (BBR's StartupFullBwThresh, and its pacing gain of `Up`)
+pub(crate) const BW_GROWTH: f64 = 1.25;
+
 /// Smallest retransmission time-out. (TCP_RTO_MIN, include/net/tcp.h)
 pub(crate) const MIN_RTO: Duration = Duration::from_millis(200);
+
+/// RTTs, and least time, in which a loss is repaired. (measured, policer on an emulated path: the
+/// end of slow start is repaired for half a second)
+pub(crate) const REPAIR_TIME: (u32, Duration) = (4, Duration::from_millis(300));
 
 /// Lifetime of a base delay. (BBR's MinRTTFilterLen; bbr_min_rtt_win_sec, net/ipv4/tcp_bbr.c)
 pub(crate) const MIN_RTT_FILTER_LEN: Duration = Duration::from_secs(10);

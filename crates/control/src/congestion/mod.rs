@@ -13,8 +13,9 @@ mod rate_sampler;
 #[cfg(test)]
 mod tests;
 
+use crate::pacing::TSO_BURSTS_PER_SEC;
 use crate::tcp::{
-    CUBIC_BETA, FAST_RETRANSMIT_SEGMENTS, LOSS_THRESH, MIN_RTT_FILTER_LEN, TSO_MAX_BYTES,
+    BW_GROWTH, CUBIC_BETA, FAST_RETRANSMIT_SEGMENTS, LOSS_THRESH, MIN_RTT_FILTER_LEN, TSO_MAX_BYTES,
 };
 use crate::units::{Bytes, Rate};
 use extra_acked::ExtraAcked;
@@ -24,10 +25,6 @@ use std::time::Duration;
 /// Initial window, in datagrams. (RFC 9002 §7.2: 10. Chosen: as much as three TCP connections,
 /// paced)
 const INITIAL_CWND_DATAGRAMS: u64 = 32;
-
-/// Growth of the delivery rate: tried by the first probe, expected in `Startup`. (BBR's
-/// pacing gain of `Up`, and BBRCheckFullBWReached: 1.25)
-const BW_GROWTH: f64 = 1.25;
 
 /// Growth tried by probes after those with loss, at least.
 const MIN_BW_GROWTH: f64 = 1.0 + (BW_GROWTH - 1.0) / 2.0 / 2.0;
@@ -73,9 +70,6 @@ const MAX_RANDOM_LOSS: f64 = 0.2;
 /// CUBIC flows in congestion/tests.rs: with more, it takes 2.6 shares; with fewer, web flows have
 /// less)
 const MAX_LATER_OVERFLOWS: u32 = 2;
-
-/// Sending time of a burst of less than 64 KiB. (BBRSetSendQuantum: 1 ms)
-const SEND_QUANTUM_TIME: Duration = Duration::from_millis(1);
 
 /// State of the controller, as in BBR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,7 +226,7 @@ impl ModelBased {
     /// Returns the size of a burst.
     #[must_use]
     pub fn send_quantum(&self) -> Bytes {
-        let bytes = self.bw().unwrap_or_default() * SEND_QUANTUM_TIME.as_secs_f64();
+        let bytes = self.bw().unwrap_or_default() / TSO_BURSTS_PER_SEC as f64;
         Bytes((bytes as u64).min(TSO_MAX_BYTES).max(2 * self.datagram_size))
     }
 

@@ -3,12 +3,12 @@
 use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE, USED_SHARE};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
-use crate::path_control::{Reason, START_GAIN, State};
+use crate::path_control::{RATE_DEVIATION, Reason, START_GAIN, State};
 use crate::tcp::CUBIC_BETA;
 
-/// Growth of the window in a trial. (measured, kinds of path in virtual time: noise hides the
-/// response to half of it)
-const TRIAL_STEP: f64 = 0.2;
+/// Growth of the window in a trial: twice the error of a rate. (measured, kinds of path in virtual
+/// time: noise hides the response to half of it)
+const TRIAL_STEP: f64 = 2.0 * RATE_DEVIATION;
 
 /// The same at the rate that packet trains measured: twice the error of a rate.
 const SMALL_TRIAL_STEP: f64 = (1.0 - START_GAIN) * 2.0;

@@ -4,11 +4,9 @@ use super::samples::{Samples, repair_time};
 use crate::loss::LossSample;
 use crate::pacing;
 use crate::path_control::{Observation, is_short_path};
+use crate::tcp::INITIAL_WINDOW_SEGMENTS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
-
-/// Initial window of a stream in segments (RFC 6928).
-const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 
 /// Smallest window of a stream in segments: with one, the receiver delays its ACK (RFC 5681 §4.2).
 const LEAST_WINDOW_SEGMENTS: u64 = 2;

@@ -9,10 +9,6 @@ use std::time::Duration;
 /// three the median regret is 0.7 % higher)
 pub(super) const STANDING_SAMPLES: usize = 4;
 
-/// RTTs, and least time, in which TCP repairs a loss. (measured, policer on an emulated path: the
-/// end of slow start is repaired for half a second)
-pub(super) const REPAIR_TIME: (u32, Duration) = (4, Duration::from_millis(300));
-
 /// Returns the time in which TCP repairs a loss.
 pub(super) fn repair_time(rtt: Duration) -> Duration {
     let (rtts, least) = REPAIR_TIME;
@@ -21,6 +17,7 @@ pub(super) fn repair_time(rtt: Duration) -> Duration {
 
 /// Lifetime of base delay, rates and results of trials.
 pub(super) use crate::tcp::MIN_RTT_FILTER_LEN as LIFETIME;
+pub(super) use crate::tcp::REPAIR_TIME;
 
 /// Counters of a transfer at a tick, since its start.
 #[derive(Debug, Clone, Copy)]

@@ -9,16 +9,12 @@ use crate::bottleneck::Bottleneck;
 use crate::path_control::{
     Config, Decision, Observation, RATE_DEVIATION, Reason, Start, State, TICK,
 };
+use crate::tcp::BW_GROWTH;
 use crate::units::Rate;
 use std::time::Duration;
 
-/// Growth of the rate per RTT below which slow start has ended. (BBR: BBRStartupFullBwThresh,
-/// draft-ietf-ccwg-bbr)
-const MIN_START_GROWTH: f64 = 1.25;
-
-/// Initial windows per RTT up to which losses do not count: two rounds of slow start. (chosen: by
-/// trial)
-const INITIAL_WINDOW_FACTOR: f64 = 4.0;
+/// Initial windows per RTT up to which losses do not count: two doublings of slow start.
+const INITIAL_WINDOW_FACTOR: f64 = 2.0 * 2.0;
 
 impl DelayController {
     /// Replaces the user's maximum rate and starts again, with what is known of the path.
@@ -88,7 +84,7 @@ impl DelayController {
                 if self.state == State::StartBounded { rate.min(self.start_rate) } else { rate };
             return Some(self.enter_limited(rate, latest.now, Reason::StartOverflowed));
         }
-        if now > scaled(before, MIN_START_GROWTH) || latest.bottleneck != Bottleneck::Path {
+        if now > scaled(before, BW_GROWTH) || latest.bottleneck != Bottleneck::Path {
             return None;
         }
         let queue = self.path.samples.latest_queue(STANDING_SAMPLES, Duration::ZERO);

@@ -7,6 +7,7 @@ use super::path_samples::PathSamples;
 use super::reason::Reason;
 use super::slots::{MIN_SUBSLOT, settling_time};
 use super::{NewConnection, Sample};
+use crate::path_control::SHORT_PATH_RTT;
 use crate::tcp::MIN_RTO;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
@@ -32,10 +33,6 @@ const STEP_DIVISOR: u64 = 16;
 /// Outstanding windows below which the next grant is due. (chosen: it arrives before the last data
 /// has left)
 pub(super) const GRANT_AHEAD_WINDOWS: u64 = 2;
-
-/// Minimum RTT of a connection that is paced. (chosen: below it, a window is too small to be a
-/// burst; measured, docs/algorithms/sensitivity-gather.md: half of it loses goodput)
-const MIN_PACING_RTT: Duration = Duration::from_millis(2);
 
 /// Pacing rate in windows per RTT. (Linux in congestion avoidance, tcp_pacing_ca_ratio: 1.2)
 pub(super) const PACING_RATIO: f64 = 1.2;
@@ -278,7 +275,7 @@ impl Connection {
 
     /// Returns the pacing rate if it has changed enough.
     pub(super) fn next_pacing_rate(&mut self, ratio: f64) -> Option<Rate> {
-        let rtt = self.path.known_min_rtt().filter(|&rtt| rtt >= MIN_PACING_RTT)?;
+        let rtt = self.path.known_min_rtt().filter(|&rtt| rtt >= SHORT_PATH_RTT)?;
         let rate = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
         let change = (rate - self.pacing_rate.bits_per_sec() as f64).abs();
         let is_changed = change > self.pacing_rate.bits_per_sec() as f64 * NEGLIGIBLE_DIFFERENCE;

@@ -5,19 +5,22 @@
 //! connections get no grant yet.
 
 use super::connection::{Connection, GRANT_AHEAD_WINDOWS};
+use super::queue::MAX_QUEUE;
 use super::reason::Reason;
+use super::slots::EVALUATION_SUBSLOTS;
 use super::{Action, ConnectionId, Ictcp};
 use crate::tcp::FAST_RETRANSMIT_SEGMENTS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// Grant, unless windows are larger. (chosen: a request is small beside what it grants; measured,
+/// Grant, unless windows are larger: what a port holds. (measured,
 /// docs/algorithms/sensitivity-gather.md: half of it loses goodput, twice gains none)
-const GRANT_BYTES: u64 = 256 << 10;
+const GRANT_BYTES: u64 = MAX_QUEUE.0;
 
-/// Divisor of all windows for their growth per slot while the capacity is unknown. (measured,
-/// docs/algorithms/sensitivity-gather.md: half or twice finds it later)
-pub(super) const CAPACITY_PROBE_DIVISOR: u64 = 8;
+/// Divisor of all windows for their growth per slot while the capacity is unknown: windows more
+/// than double before it is judged. (measured, docs/algorithms/sensitivity-gather.md: half or twice
+/// finds it later)
+pub(super) const CAPACITY_PROBE_DIVISOR: u64 = EVALUATION_SUBSLOTS as u64;
 
 /// Fair share of a connection.
 #[derive(Debug, Clone, Copy)]

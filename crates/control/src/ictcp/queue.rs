@@ -14,7 +14,7 @@ const INITIAL_QUEUE: Bytes = Bytes(40_000);
 
 /// Maximum allowed queue. (chosen: the port buffer of shallow switches; measured,
 /// docs/algorithms/sensitivity-gather.md: half of it slows irregular hosts, twice moves nothing)
-const MAX_QUEUE: Bytes = Bytes::kib(256);
+pub(super) const MAX_QUEUE: Bytes = Bytes::kib(256);
 
 /// Growth of the queue in a trial, and step of the queue beside cross traffic. (measured,
 /// docs/algorithms/sensitivity-gather.md: smaller steps leave ports of irregular hosts underused)

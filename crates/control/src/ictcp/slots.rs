@@ -2,12 +2,12 @@
 //! windows grow by it. (paper, §IV-B)
 
 use super::active_time::ActiveTime;
+use crate::path_control::TICK;
 use crate::units::Rate;
 use std::time::Duration;
 
-/// Minimum length of a subslot. (chosen: sampling interval affordable for hundreds of connections;
-/// the paper's driver sees each packet)
-pub(super) const MIN_SUBSLOT: Duration = Duration::from_millis(10);
+/// Minimum length of a subslot: one sample. The paper's driver sees each packet.
+pub(super) const MIN_SUBSLOT: Duration = TICK;
 
 /// Subslots after which rates are compared: of a trial of a longer queue, of a test for cross
 /// traffic, and between two steps of the queue beside it. So many growths without a new peak show

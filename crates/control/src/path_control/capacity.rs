@@ -26,8 +26,9 @@ pub const MIN_TRAIN_TIME: Duration = Duration::from_micros(400);
 /// eight, two of which may be cross traffic)
 const MIN_ARRIVED_PACKETS: usize = 6;
 
-/// Trains that must agree. (measured: behind jitter of 8 ms, three of five agree by chance)
-const MIN_AGREEING_TRAINS: usize = 4;
+/// Trains that must agree: all but one. (measured: behind jitter of 8 ms, three of five agree by
+/// chance)
+const MIN_AGREEING_TRAINS: usize = TRAIN_COUNT - 1;
 
 /// Relative deviation of two rates that are equal. (chosen: cross traffic causes more, rounding
 /// less)

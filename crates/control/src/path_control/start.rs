@@ -1,5 +1,6 @@
 //! The start of a transfer: below the rate that packet trains or an earlier transfer found.
 
+use super::capacity::RATE_DEVIATION;
 use super::decision::{CachedPath, Config};
 use super::reason::{Reason, State};
 use crate::units::Rate;
@@ -9,13 +10,12 @@ use std::time::Duration;
 /// a shallow buffer drops any excess)
 pub(crate) const START_GAIN: f64 = 0.98;
 
-/// RTT relative to that of the cached path within which the path is the same. (chosen: another
-/// route differs by more, another hour by less)
-const CACHED_RTT_RANGE: (f64, f64) = (0.8, 1.25);
+/// Deviation from the RTT of the cached path within which the path is the same.
+const CACHED_RTT_DEVIATION: f64 = 2.0 * RATE_DEVIATION;
 
 /// RTT below which nothing is limited, since host delays look like queues. (chosen: a scheduler
 /// tick and interrupts take about 1 ms)
-const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
+pub(crate) const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
 
 /// The start of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,8 +44,7 @@ impl Start {
     /// Returns the start without a capacity: from the cached path if the RTT matches.
     pub(crate) fn without_capacity(config: &Config, min_rtt: Duration) -> Self {
         let is_same = |cached: &CachedPath| {
-            let (least, most) = CACHED_RTT_RANGE;
-            (cached.rtt.mul_f64(least)..cached.rtt.mul_f64(most)).contains(&min_rtt)
+            min_rtt.abs_diff(cached.rtt) <= cached.rtt.mul_f64(CACHED_RTT_DEVIATION)
         };
         match config.cached_path.filter(is_same) {
             Some(cached) => Self::below(cached.rate, Reason::CachedRate(cached.rate)),

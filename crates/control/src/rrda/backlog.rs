@@ -7,12 +7,14 @@
 //! processor is therefore never throttled while the backlog drains.
 
 use super::{EPOCH_INTERVAL, TREND_EPOCHS};
+use crate::path_control::TICK;
 use crate::units::Bytes;
 use std::time::Duration;
 
-/// Time without progress after which processing is stalled. (chosen: a disk of 50 MB/s needs as
-/// long for a chunk of 256 KiB)
-const STALL_TIMEOUT: Duration = Duration::from_millis(5);
+/// Time without progress after which processing is stalled: half a tick.
+///
+/// A disk of 50 MB/s needs as long for a chunk of 256 KiB.
+const STALL_TIMEOUT: Duration = Duration::from_nanos(TICK.as_nanos() as u64 / 2);
 
 /// Backlog of one processor, beyond guaranteed room. Times count from any fixed origin.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Measurement intervals of two RTTs, and the patterns that SOBAS looks for in them.
 
 use crate::bottleneck::Bottleneck;
-use crate::path_control::{Observation, TICK};
+use crate::path_control::{Observation, RATE_DEVIATION, TICK};
 use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,9 +15,9 @@ const MIN_INTERVAL: Duration = TICK.saturating_mul(2);
 /// Intervals of a flat rate in slow start, and later. (SOBAS paper §IV.B, footnote 3)
 const FLAT_INTERVALS: (usize, usize) = (2, 5);
 
-/// Largest difference of nearly equal rates, as a share. (chosen: the paper has no figure, and
-/// bursts of 1 ms are 5 % of the shortest interval)
-pub(super) const RATE_SPREAD: f64 = 0.05;
+/// Largest difference of nearly equal rates, as a share. (the paper has no figure; bursts of 1 ms
+/// are 5 % of the shortest interval)
+pub(super) const RATE_SPREAD: f64 = RATE_DEVIATION / 2.0;
 
 /// Share of a flat rate below which a fall is a drop. (chosen: the paper has no figure; three times
 /// the spread, and half of what CUBIC falls after a loss, RFC 9438 §4.6)

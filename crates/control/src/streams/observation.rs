@@ -2,17 +2,17 @@
 
 use crate::bottleneck::LimitSamples;
 use crate::path_control::{PathState, RATE_DEVIATION, State};
+use crate::tcp::REPAIR_TIME;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// Time, and RTTs at least, of one evaluation; a sample takes two. (chosen: a few socket samples
-/// are chance)
-pub(super) const INTERVAL: (Duration, u32) = (Duration::from_millis(300), 4);
+/// RTTs, and least time, of one evaluation: as long as a loss is repaired. A sample takes two.
+pub(super) const INTERVAL: (u32, Duration) = REPAIR_TIME;
 
-/// Time, and RTTs at least, after which a search ends; for as long, the rate or the limiting factor
+/// RTTs, and least time, after which a search ends; for as long, the rate or the limiting factor
 /// must differ before the next. (chosen: a sample takes 8 RTTs, and as many until its streams have
 /// left slow start)
-pub(super) const MAX_SEARCH_TIME: (Duration, u32) = (Duration::from_secs(10), 40);
+pub(super) const MAX_SEARCH_TIME: (u32, Duration) = (40, Duration::from_secs(10));
 
 /// Throughput of a number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct HostLoad {
 }
 
 /// Returns the longer of the time and the number of RTTs.
-pub(super) fn interval_for((time, round_trips): (Duration, u32), min_rtt: Duration) -> Duration {
+pub(super) fn interval_for((round_trips, time): (u32, Duration), min_rtt: Duration) -> Duration {
     time.max(min_rtt * round_trips)
 }
 

@@ -2,11 +2,11 @@
 
 use super::model_fit::NEAR_BEST_SHARE;
 use super::observation::Sample;
+use crate::path_control::RATE_DEVIATION;
 use std::cmp::Ordering;
 
-/// Gain per added stream, relative to that of the first ones, below which sampling ends. (chosen:
-/// 5 %, as each stream costs CPU time)
-const FLAT_GAIN: f64 = 0.05;
+/// Gain per added stream, relative to that of the first ones, below which sampling ends.
+const FLAT_GAIN: f64 = RATE_DEVIATION / 2.0;
 
 /// Largest number of samples. (chosen: a search takes ten seconds at most)
 const MAX_SAMPLES: usize = 6;

@@ -10,7 +10,7 @@ pub(super) const MAX_INITIAL_STREAMS: u32 = 16;
 
 /// RTT up to which the fewest streams suffice. (measured: at 20 ms and less, slow start costs no
 /// more than connecting)
-const SHORT_RTT: Duration = Duration::from_millis(20);
+pub(super) const SHORT_RTT: Duration = Duration::from_millis(20);
 
 /// Returns the number of streams to start with on a path of this RTT.
 ///

@@ -450,7 +450,7 @@ impl StreamTuner {
     fn new_result(&self, factor: LimitingFactor, latest: &Observation) -> SearchOutcome {
         // After a rate change the search was worthwhile: no longer delay.
         let unchanged = self.result.filter(|found| !found.is_changed(latest.now));
-        let retry_after = unchanged.map_or(MAX_SEARCH_TIME.0, |found| found.retry_after * 2);
+        let retry_after = unchanged.map_or(MAX_SEARCH_TIME.1, |found| found.retry_after * 2);
         let settled_at = latest.now + sample_time(latest.min_rtt);
         SearchOutcome { factor, rate: None, settled_at, changed_at: None, retry_after }
     }
@@ -493,7 +493,7 @@ impl SearchOutcome {
     }
 
     fn is_changed(&self, now: Duration) -> bool {
-        self.changed_at.is_some_and(|at| now >= at + MAX_SEARCH_TIME.0)
+        self.changed_at.is_some_and(|at| now >= at + MAX_SEARCH_TIME.1)
     }
 }
 
