@@ -243,9 +243,27 @@ impl ModelBased {
     }
 
     /// Sets the size of a datagram after a change of the path MTU.
+    ///
+    /// A smaller one follows a time in which most data was lost: the model begins anew.
     pub fn on_mtu_update(&mut self, datagram_size: Bytes) {
+        let is_smaller = datagram_size.0 < self.datagram_size;
         self.datagram_size = datagram_size.0;
+        if is_smaller {
+            self.restart(self.datagram_size * INITIAL_CWND_DATAGRAMS);
+        }
         self.startup.cwnd = self.startup.cwnd.max(self.min_cwnd());
+    }
+
+    /// Enters `Startup` with a window, and forgets the bandwidth.
+    fn restart(&mut self, cwnd: u64) {
+        self.startup.cwnd = cwnd;
+        self.state = State::Startup;
+        self.full_bw = (0.0, 0);
+        (self.max_bw, self.bw_shortterm) = (MaxFilter::default(), f64::INFINITY);
+        self.extra_acked = ExtraAcked::default();
+        self.next_send = Duration::ZERO;
+        // Its losses are those of the path before.
+        self.round.app_limited = true;
     }
 
     /// Records that `bytes` are sent now; call before any of them is acknowledged.
@@ -258,7 +276,10 @@ impl ModelBased {
         };
         // Lateness is compensated, up to a burst.
         let earliest = now.saturating_sub(time(self.send_quantum()));
-        self.next_send = self.next_send.max(earliest) + time(bytes);
+        // No window takes longer; the bandwidth may have fallen since.
+        let min_rtt = self.min_rtt.map_or(Duration::ZERO, |(min_rtt, _)| min_rtt);
+        let latest = now + min_rtt.mul_f64(CWND_GAIN);
+        self.next_send = (self.next_send.max(earliest) + time(bytes)).min(latest);
     }
 
     /// Records an acknowledgement of `bytes` that were sent at `sent_at`. Data sent at a time that
@@ -312,11 +333,7 @@ impl ModelBased {
     pub fn on_lost(&mut self, bytes: Bytes, is_persistent_congestion: bool) {
         self.round.lost_bytes += bytes.0;
         if is_persistent_congestion {
-            self.startup.cwnd = self.min_cwnd();
-            self.state = State::Startup;
-            self.full_bw = (0.0, 0);
-            (self.max_bw, self.bw_shortterm) = (MaxFilter::default(), f64::INFINITY);
-            self.extra_acked = ExtraAcked::default();
+            self.restart(self.min_cwnd());
         }
     }
 

@@ -391,6 +391,19 @@ fn persistent_congestion_resets_model() {
 }
 
 #[test]
+fn smaller_mtu_restarts_startup() {
+    let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
+    control.on_sent(Duration::ZERO, Bytes(MTU));
+    control.on_ack(MS * 10, Duration::ZERO, Bytes(MTU), false);
+    control.state = State::Cruise(3);
+    control.on_mtu_update(Bytes(MTU + 100));
+    assert_eq!((control.state, control.max_bw().is_some()), (State::Cruise(3), true));
+    control.on_mtu_update(Bytes(1_200));
+    assert_eq!((control.state, control.max_bw()), (State::Startup, None));
+    assert_eq!(control.window(), Bytes(1_200 * INITIAL_CWND_DATAGRAMS));
+}
+
+#[test]
 fn app_limited_sender_stays_in_startup() {
     let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
     let mut now = Duration::ZERO;
