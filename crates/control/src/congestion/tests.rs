@@ -404,6 +404,20 @@ fn smaller_mtu_restarts_startup() {
 }
 
 #[test]
+fn pacer_waits_no_longer_than_a_window_takes() {
+    let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
+    control.on_sent(Duration::ZERO, Bytes(MTU));
+    control.on_ack(MS * 10, Duration::ZERO, Bytes(MTU), false);
+    control.state = State::Cruise(3);
+    // 0.1 Mbit/s: a datagram takes more than 100 ms.
+    control.bw_shortterm = 12_500.0;
+    for _ in 0..10 {
+        control.on_sent(MS * 20, Bytes(MTU));
+    }
+    assert_eq!(control.next_send(), MS * 40);
+}
+
+#[test]
 fn app_limited_sender_stays_in_startup() {
     let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
     let mut now = Duration::ZERO;
