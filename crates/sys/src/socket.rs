@@ -207,7 +207,7 @@ const CLAMPABLE_BUFFER_DIVISOR: u32 = 2;
 ///
 /// An offered window is rounded up to the next unit, so that it stays the same if a unit holds more
 /// than an acknowledgement covers (`tcp_select_window`, net/ipv4/tcp_output.c). With a `tcp_rmem`
-/// of more than 64 MiB the kernel takes larger units, up to 16 KiB.
+/// of 64 MiB and more the kernel takes larger units, up to 16 KiB.
 const MAX_WINDOW_SCALE: u32 = 10;
 
 /// Largest window of a connection with [`limit_window_scale`], in bytes. (RFC 7323 §2.2)

@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn trains_that_overflow_a_slow_line_are_one() {
-        // 10 Mbit/s; ten packets of each train but the first found room in the queue.
+        // 10 Mbit/s; five packets of each train but the first found room in the queue.
         let mut arrivals = (0..).map(|n| 1200 * US * n);
         let mut next = |(index, count): (u32, u64)| -> Vec<Arrival> {
             let sent = 3000 * US * index;

@@ -110,7 +110,7 @@ impl SendSetup {
         }
     }
 
-    /// Ends all waits for the rate limit and for credit.
+    /// Ends all waits: for the start, the rate limit and credit.
     pub(crate) fn close(&self) {
         self.release_streams();
         if let Some(throttle) = &self.throttle {

@@ -34,6 +34,10 @@ const MAX_QUEUED_ARRIVALS: usize = 4096;
 /// train)
 const RECEIVE_BUFFER_BYTES: usize = 2 << 20;
 
+/// Minimum timeout of an echo, and time that is left for the first trains. (chosen: one and a half
+/// long RTTs with their queue)
+pub(crate) const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(600);
+
 /// UDP socket for the probes of all sessions.
 pub(crate) struct ProbePort {
     socket: UdpSocket,

@@ -5,6 +5,7 @@
 //! overflow a shallow queue, so the streams start as evenly as TCP's own pacing would send them.
 //! Only a few of them start before the receiver has evaluated the packet trains.
 
+use super::probe::MIN_PROBE_TIMEOUT;
 use super::socket::Socket;
 use crate::base::sync::{Latch, lock};
 use bankfull_control::streams::MIN_INITIAL_STREAMS;
@@ -15,10 +16,6 @@ use std::time::{Duration, Instant};
 /// Fraction of an RTT within which all streams start: slow start is paced at two windows per RTT
 /// (`tcp_pacing_ss_ratio`, ip-sysctl.rst).
 const STAGGER_RTT_FRACTION: f64 = 0.5;
-
-/// Longest time without a request of the receiver before all streams start. (the receiver waits as
-/// long for the capacity: `MIN_PROBE_TIMEOUT` in tuning/receiver/path_prober.rs)
-const HOLD_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Staggers the start of streams.
 pub(crate) struct StartStagger {
@@ -51,7 +48,8 @@ impl StartStagger {
         }
         // If the kernel cannot pace, it sends as usual.
         let _ = bankfull_sys::set_pacing(tcp, Some(UNLIMITED_PACING_RATE));
-        self.hold(number, HOLD_TIMEOUT);
+        // The receiver waits as long for the capacity.
+        self.hold(number, MIN_PROBE_TIMEOUT);
         let pause = self.reserve(Instant::now(), rtt.mul_f64(STAGGER_RTT_FRACTION));
         thread::sleep(pause);
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// section 16)
 const PROBE_BYTES: u32 = 100 + 8 + 20;
 
-/// Minimum timeout of an echo. (crates/engine/src/tuning/receiver/path_prober.rs)
+/// Minimum timeout of an echo. (crates/engine/src/transport/probe.rs)
 pub(super) const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Largest accepted RTT. (crates/engine/src/tuning/receiver/path_prober.rs)

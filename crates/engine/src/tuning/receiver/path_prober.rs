@@ -1,7 +1,7 @@
 //! Probing of the path over UDP: echoes for RTT and loss, packet trains for the capacity.
 
 use super::forward_delay::{ForwardDelay, MAX_PLAUSIBLE_RTT, MIN_CLOCK_STEP};
-use crate::transport::probe::{ProbeArrival, clock};
+use crate::transport::probe::{MIN_PROBE_TIMEOUT, ProbeArrival, clock};
 use crate::tuning::probe_loss::ProbeLoss;
 use crate::tuning::telemetry::Telemetry;
 use crate::tuning::trains::{TrainCollector, TrainResult};
@@ -10,10 +10,6 @@ use bankfull_control::{Bytes, ProbeSchedule, Rate, pacing};
 use bankfull_proto::wire::probe::Kind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-
-/// Minimum timeout of an echo, and of the first probe. (chosen: one and a half long RTTs with their
-/// queue)
-pub(super) const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Data received since the last echo that shows that only UDP is blocked. (chosen:
 /// more than was in flight)
