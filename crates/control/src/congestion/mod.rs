@@ -43,8 +43,11 @@ const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 /// tcp_bbr.c)
 const CYCLE_ROUNDS: u64 = 8;
 
-/// Index of the first round: a cycle after the initial `last_reduction`.
-const FIRST_ROUND: u64 = CYCLE_ROUNDS;
+/// Rounds after a reduction in which growth is not followed by another probe at once.
+const REGROWTH_ROUNDS: u64 = 2 * CYCLE_ROUNDS;
+
+/// Index of the first round: late enough after the initial `last_reduction`.
+const FIRST_ROUND: u64 = REGROWTH_ROUNDS;
 
 /// Cruising rounds after probes with loss, at most. (BBR's limit of rounds between probes: 63)
 const MAX_CRUISE_ROUNDS: u64 = 63;
@@ -120,8 +123,12 @@ pub struct ModelBased {
 #[derive(Debug, Clone, Copy)]
 struct Startup {
     cwnd: u64,
-    /// RTT of the first two rounds: a queue in it is one of others.
+    /// RTT with the queue of other flows: of the first two rounds, and of those before growth.
     rtt: Option<Duration>,
+    /// RTT of the last round.
+    prior_rtt: Option<Duration>,
+    /// The last round has raised `rtt`; the rate follows a round later.
+    has_raised_rtt: bool,
 }
 
 /// Probes for bandwidth.
@@ -135,6 +142,12 @@ struct Probe {
     cruise_rounds: u64,
     /// Bytes lost, and bytes lost or acknowledged, since the last one.
     prior_losses: (u64, u64),
+    /// A queue stood after the last one.
+    was_undrained: bool,
+    /// Queueing delay that other flows cause.
+    cross_traffic_delay: Duration,
+    /// Earliest time of the next trial that measures it.
+    next_trial: Duration,
 }
 
 /// Round trip: from the sending of a datagram to its acknowledgement.
@@ -176,7 +189,12 @@ impl ModelBased {
         Self {
             datagram_size: datagram_size.0,
             state: State::Startup,
-            startup: Startup { cwnd: datagram_size.0 * INITIAL_CWND_DATAGRAMS, rtt: None },
+            startup: Startup {
+                cwnd: datagram_size.0 * INITIAL_CWND_DATAGRAMS,
+                rtt: None,
+                prior_rtt: None,
+                has_raised_rtt: false,
+            },
             delivered: 0,
             sampler: RateSampler::new(now),
             max_bw: MaxFilter::default(),
@@ -189,6 +207,9 @@ impl ModelBased {
                 prior_bw: 0.0,
                 cruise_rounds: CYCLE_ROUNDS - 2,
                 prior_losses: (0, 0),
+                was_undrained: false,
+                cross_traffic_delay: Duration::ZERO,
+                next_trial: Duration::ZERO,
             },
             last_reduction: 0,
             later_overflows: 0,
@@ -205,7 +226,12 @@ impl ModelBased {
             State::Startup => return Bytes(self.startup.cwnd),
             State::Drain => bdp as u64,
             State::ProbeRtt => (bdp * PROBE_RTT_CWND_GAIN) as u64,
-            _ => ((bdp * CWND_GAIN) as u64 + self.extra_acked.bytes()).max(self.hosts_share()),
+            _ => {
+                let bw = self.bw().unwrap_or_default();
+                let queued = bw * self.probe.cross_traffic_delay.as_secs_f64();
+                let window = (bdp * CWND_GAIN + queued) as u64 + self.extra_acked.bytes();
+                window.max(self.hosts_share())
+            }
         };
         Bytes(window.max(self.min_cwnd()))
     }
@@ -321,7 +347,10 @@ impl ModelBased {
     pub fn on_end_acks(&mut self, in_flight: Bytes, app_limited: bool) {
         self.sampler.on_end_acks(self.delivered, in_flight.0, app_limited);
         if self.bdp().is_some_and(|bdp| in_flight.0 <= self.hosts_share().max(bdp as u64)) {
+            // Beside other flows, or after an outage, there may be more soon.
+            let is_limited = self.bw_shortterm.is_finite() || self.has_queue(&self.round);
             self.state = match self.state {
+                State::Drain if is_limited => State::Cruise(0),
                 State::Drain => State::Cruise(self.probe.cruise_rounds),
                 State::Down { .. } => State::Down { is_drained: true },
                 state => state,
@@ -370,8 +399,9 @@ impl ModelBased {
         let queue_stands = self.has_queue(&round);
         let loss = round.loss();
         if loss > MAX_RANDOM_LOSS && !round.app_limited {
+            let is_outage = self.bw().is_some_and(|bw| round.max_bw < bw / 2.0);
             self.bw_shortterm = round.max_bw;
-            if self.state == State::Startup {
+            if is_outage || self.state == State::Startup {
                 self.state = State::Drain;
             }
         } else if queue_stands && round.lost_bytes > 0 {
@@ -388,13 +418,29 @@ impl ModelBased {
             State::Cruise(0) => self.begin_probe(),
             State::Cruise(rounds) => self.state = State::Cruise(rounds - 1),
             State::Up => self.state = State::Down { is_drained: false },
-            State::Down { .. } => self.end_probe(loss),
-            State::ProbeRtt => {
-                if self.is_min_rtt_expired(now) {
-                    self.min_rtt = round.min_rtt.map(|rtt| (rtt, now)).or(self.min_rtt);
+            State::Down { is_drained } => {
+                self.end_probe(loss);
+                let is_undrained = !is_drained && queue_stands;
+                let was_undrained = std::mem::replace(&mut self.probe.was_undrained, is_undrained);
+                if is_undrained && was_undrained && now >= self.probe.next_trial {
+                    self.state = State::ProbeRtt;
                 }
-                self.state = State::Cruise(0);
             }
+            State::ProbeRtt => self.end_probe_rtt(&round, queue_stands, now),
+        }
+    }
+
+    /// Ends `ProbeRtt`. A queue that stands in spite of it is one of other flows.
+    fn end_probe_rtt(&mut self, round: &Round, queue_stands: bool, now: Duration) {
+        self.state = State::Cruise(0);
+        self.probe.cross_traffic_delay = Duration::ZERO;
+        self.probe.next_trial = now + MIN_RTT_FILTER_LEN;
+        if self.is_min_rtt_expired(now) {
+            self.min_rtt = round.min_rtt.map(|rtt| (rtt, now)).or(self.min_rtt);
+        } else if queue_stands
+            && let (Some(rtt), Some((min_rtt, _))) = (round.min_rtt, self.min_rtt)
+        {
+            self.probe.cross_traffic_delay = rtt.saturating_sub(min_rtt);
         }
     }
 
@@ -414,6 +460,10 @@ impl ModelBased {
         self.probe.cruise_rounds = rounds.min(MAX_CRUISE_ROUNDS);
         // Half of what the probe has tried.
         let has_grown = self.bw().is_some_and(|bw| bw > self.probe.prior_bw * (1.0 + tried) / 2.0);
+        // After a reduction other flows grow, too, by less than a probe in a cycle.
+        let was_reduced = self.round.index <= self.last_reduction + REGROWTH_ROUNDS
+            && self.later_overflows <= MAX_LATER_OVERFLOWS;
+        let has_grown = has_grown && !was_reduced;
         self.probe.growth = match (is_lossy, has_grown) {
             (true, _) => (1.0 + (tried - 1.0) / 2.0).max(MIN_BW_GROWTH),
             (false, true) => (1.0 + (tried - 1.0) * 2.0).min(2.0),
@@ -439,16 +489,22 @@ impl ModelBased {
 
     /// Leaves `Startup` when the path is full. (BBRCheckFullBWReached)
     fn check_full_bw(&mut self, round: &Round, queue_stands: bool) {
-        let bw = self.max_bw.get().unwrap_or_default();
-        if bw >= self.full_bw.0 * BW_GROWTH {
-            self.full_bw = (bw, 0);
-        } else if !round.app_limited {
+        let prior_rtt = std::mem::replace(&mut self.startup.prior_rtt, round.min_rtt);
+        if round.app_limited {
+            // Its rate and RTT say nothing about the share of the path.
+            return;
+        }
+        // Beside others the RTT rises without this sender, and the window allows less growth.
+        let growth = if queue_stands { MIN_BW_GROWTH } else { BW_GROWTH };
+        let had_raised_rtt = std::mem::take(&mut self.startup.has_raised_rtt);
+        if round.max_bw >= self.full_bw.0 * growth {
+            self.full_bw = (round.max_bw, 0);
+            self.startup.has_raised_rtt = prior_rtt > self.startup.rtt;
+            self.startup.rtt = self.startup.rtt.max(prior_rtt);
+        } else if !had_raised_rtt {
             self.full_bw.1 += 1;
         }
-        // The RTT of a sender that lacks data says nothing about its share of the path.
-        if (queue_stands && self.full_bw.1 > 0 && !round.app_limited)
-            || self.full_bw.1 >= MAX_FULL_BW_COUNT
-        {
+        if (queue_stands && self.full_bw.1 > 0) || self.full_bw.1 >= MAX_FULL_BW_COUNT {
             self.state = State::Drain;
         }
     }
@@ -456,7 +512,7 @@ impl ModelBased {
     /// Reduces the bandwidth after a queue has overflowed: the path is shared or has become slower.
     ///
     /// By CUBIC's factor at most once a cycle, else to what was delivered. Overflows that continue
-    /// are those of others, who do not reduce.
+    /// are due to flows that do not reduce.
     fn on_overflow(&mut self, round: &Round) {
         let is_later = round.index < self.last_reduction + CYCLE_ROUNDS;
         // Losses of the next round are of earlier data.
@@ -465,16 +521,18 @@ impl ModelBased {
         {
             return;
         }
-        let beta = if is_later { 1.0 } else { CUBIC_BETA };
-        let overflows = if is_later { self.later_overflows + 1 } else { self.later_overflows };
-        if overflows <= MAX_LATER_OVERFLOWS {
-            let bw = self.bw().unwrap_or(f64::INFINITY);
-            self.bw_shortterm = round.max_bw.min(bw * beta);
-        }
-        if is_later {
-            self.later_overflows = overflows;
-        } else {
+        let bw = self.bw().unwrap_or(f64::INFINITY);
+        if !is_later {
             (self.last_reduction, self.later_overflows) = (round.index, 0);
+            self.bw_shortterm = round.max_bw.min(bw * CUBIC_BETA);
+            return;
+        }
+        self.later_overflows += 1;
+        if self.later_overflows <= MAX_LATER_OVERFLOWS {
+            self.bw_shortterm = round.max_bw.min(bw);
+        } else {
+            // Nothing is reduced until a cycle passes without overflows.
+            self.last_reduction = round.index;
         }
     }
 }

@@ -15,6 +15,8 @@ struct Path {
     loss: f64,
     /// ACKs are delayed to multiples of this.
     ack_interval: Duration,
+    /// Start and end of an outage: what is sent in it is lost.
+    outage: (Duration, Duration),
     random: u64,
     /// Time at which the queue is empty.
     queue_until: Duration,
@@ -33,6 +35,7 @@ impl Path {
             buffer: (rate * rtt.as_secs_f64() * buffer) as u64,
             loss,
             ack_interval: Duration::ZERO,
+            outage: (Duration::ZERO, Duration::ZERO),
             random: 88_172_645_463_325_252,
             queue_until: Duration::ZERO,
             dropped: 0,
@@ -58,7 +61,7 @@ impl Path {
             return None;
         }
         self.queue_until = start + Duration::from_secs_f64(MTU as f64 / self.rate);
-        if self.random_unit() < self.loss {
+        if self.random_unit() < self.loss || (self.outage.0..self.outage.1).contains(&now) {
             return None;
         }
         let acked = self.queue_until + self.rtt;
@@ -428,4 +431,93 @@ fn app_limited_sender_stays_in_startup() {
     }
     assert!(control.window() >= Bytes(MTU * INITIAL_CWND_DATAGRAMS), "{:?}", control.window());
     assert_eq!(control.state, State::Startup);
+}
+
+#[test]
+fn startup_finds_share_beside_slow_start() {
+    // A CUBIC flow whose slow start has filled the queue when this sender begins.
+    for (ms, buffer, least) in [(40, 1.0, 0.35), (50, 2.0, 0.3), (80, 1.0, 0.4)] {
+        let mut path = Path::new(100.0, MS * ms, buffer, 0.0);
+        let mut flows = path.flows(1, 1, MS * 100);
+        path.run_until(&mut flows, Duration::from_secs(15), |_, _| {});
+        let part = flows[1].delivered as f64 / (path.rate * 15.0);
+        assert!(part > least, "{ms} ms, a buffer of {buffer}: {part}");
+    }
+}
+
+#[test]
+fn outage_costs_few_rounds_in_any_state() {
+    for at in (0..10).map(|n| MS * (5_000 + 60 * n)) {
+        let mut path = Path::new(100.0, MS * 50, 1.0, 0.0);
+        path.outage = (at, at + MS * 300);
+        let mut flows = path.flows(1, 0, Duration::ZERO);
+        let (from, until) = (at + MS * 1_000, at + MS * 3_000);
+        let mut before = None;
+        path.run_until(&mut flows, until, |now, flows| {
+            if now >= from {
+                before.get_or_insert(flows[0].delivered);
+            }
+        });
+        let part = (flows[0].delivered - before.unwrap()) as f64 / (path.rate * 2.0);
+        assert!(part > 0.8, "{at:?}: {part}");
+    }
+}
+
+/// Controller in `Cruise`: 1.2 MB/s, minimum RTT 10 ms.
+fn cruising() -> ModelBased {
+    let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
+    for n in 0..100 {
+        control.on_sent(MS * n, Bytes(MTU));
+        if n >= 10 {
+            control.on_ack(MS * n, MS * (n - 10), Bytes(MTU), false);
+        }
+    }
+    control.state = State::Cruise(3);
+    control.round.index = 100;
+    control
+}
+
+#[test]
+fn continued_overflows_reduce_twice_more_and_then_no_more() {
+    let mut control = cruising();
+    let full = control.bw().unwrap();
+    let mut overflow = |at: u64| {
+        control.bw_shortterm = f64::INFINITY;
+        let round = Round { index: at, max_bw: full * 0.9, ..Round::default() };
+        control.on_overflow(&round);
+        control.bw_shortterm / full
+    };
+    assert!((overflow(100) - CUBIC_BETA).abs() < 1e-9);
+    assert_eq!(overflow(101), f64::INFINITY, "losses of earlier data");
+    let later = [102, 104].map(&mut overflow);
+    assert!(later.iter().all(|rest| (rest - 0.9).abs() < 1e-9), "{later:?}");
+    // Flows that do not reduce overflow the queue in each cycle.
+    assert!([106, 113, 120, 127].map(&mut overflow).iter().all(|rest| rest.is_infinite()));
+    assert!((overflow(127 + CYCLE_ROUNDS) - CUBIC_BETA).abs() < 1e-9);
+}
+
+#[test]
+fn growth_after_reduction_waits_for_next_cycle() {
+    for (since, state) in [(REGROWTH_ROUNDS, State::Cruise(6)), (REGROWTH_ROUNDS + 1, State::Up)] {
+        let mut control = cruising();
+        control.last_reduction = control.round.index - since;
+        control.probe.prior_bw = control.bw().unwrap() / BW_GROWTH;
+        control.end_probe(0.0);
+        assert_eq!(control.state, state, "{since} rounds after a reduction");
+    }
+}
+
+#[test]
+fn queue_in_probe_rtt_widens_window() {
+    let queued = Round { min_rtt: Some(MS * 30), ..Round::default() };
+    let mut control = cruising();
+    let alone = control.window().0;
+    control.end_probe_rtt(&queued, true, MS * 100);
+    let bw = control.bw().unwrap();
+    let widened = (control.window().0 - alone) as f64;
+    assert!((widened - bw * 0.02).abs() < 2.0, "{widened}");
+    // An expired minimum RTT is replaced instead.
+    control.end_probe_rtt(&queued, true, MS * 11_000);
+    assert_eq!(control.min_rtt, Some((MS * 30, MS * 11_000)));
+    assert_eq!(control.probe.cross_traffic_delay, Duration::ZERO);
 }
