@@ -195,6 +195,9 @@ impl Limiter {
             self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
             return self.attribute(path, round).unwrap_or_else(|| self.on_loss(path, round));
         }
+        if round.retransmits == 0 {
+            self.target.on_held(round.queue, round.now);
+        }
         if let Some(outcome) = self.end_trial(path, round).or_else(|| self.attribute(path, round)) {
             return outcome;
         }

@@ -1,5 +1,6 @@
 //! Target of the queueing delay: short at first, and wider on a path whose rate varies.
 
+use super::samples::LIFETIME;
 use crate::path_control::capacity::MIN_TRAIN_TIME;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub(super) enum Level {
 pub(super) struct QueueTarget {
     /// Target that an overflow allows, if there was one.
     allowed: Option<Duration>,
+    /// Longest queue without losses, and the end of its lifetime.
+    held: Option<(Duration, Duration)>,
     /// Target that a varying rate requires.
     widened: Duration,
     /// Time of a segment at the present rate.
@@ -107,8 +110,18 @@ impl QueueTarget {
         before < longest
     }
 
+    /// Records the queue of a round without losses.
+    pub(super) fn on_held(&mut self, queue: Duration, now: Duration) {
+        if self.held.is_none_or(|(longest, until)| queue >= longest || now > until) {
+            self.held = Some((queue, now + LIFETIME));
+        }
+    }
+
     /// Lowers the target below a queue that overflowed.
+    ///
+    /// One that is shorter than what the path has held lost segments at random.
     pub(super) fn on_overflow(&mut self, queue: Duration) {
+        let queue = self.held.map_or(queue, |(longest, _)| queue.max(longest));
         // A queue may double between two rounds.
         let target = (queue / 2).max(LEAST / 2);
         self.allowed = Some(self.allowed.map_or(target, |allowed| allowed.min(target)));
@@ -161,6 +174,18 @@ mod tests {
         target.on_overflow(MS);
         target.on_overflow(MS * 5);
         assert_eq!(target.queue(MS * 40), MS / 2);
+    }
+
+    #[test]
+    fn loss_in_a_shorter_queue_than_was_held_is_no_overflow_of_it() {
+        let mut target = QueueTarget::default();
+        target.on_held(MS * 4, MS * 100);
+        target.on_held(MS * 2, MS * 200);
+        target.on_overflow(MS);
+        assert_eq!(target.queue(MS * 80), MS * 2, "half of the longest");
+        target.on_held(MS, MS * 100 + LIFETIME * 2);
+        target.on_overflow(MS);
+        assert_eq!(target.queue(MS * 80), MS / 2, "it has expired");
     }
 
     /// Runs as many rounds as are evaluated; returns whether a target suffices.
