@@ -498,9 +498,11 @@ impl ModelBased {
         let growth = if queue_stands { MIN_BW_GROWTH } else { BW_GROWTH };
         let had_raised_rtt = std::mem::take(&mut self.startup.has_raised_rtt);
         if round.max_bw >= self.full_bw.0 * growth {
+            // After a restart the first round has grown from nothing.
+            let other_rtt = prior_rtt.filter(|_| self.full_bw.0 > 0.0);
             self.full_bw = (round.max_bw, 0);
-            self.startup.has_raised_rtt = prior_rtt > self.startup.rtt;
-            self.startup.rtt = self.startup.rtt.max(prior_rtt);
+            self.startup.has_raised_rtt = other_rtt > self.startup.rtt;
+            self.startup.rtt = self.startup.rtt.max(other_rtt);
         } else if !had_raised_rtt {
             self.full_bw.1 += 1;
         }

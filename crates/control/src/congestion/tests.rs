@@ -15,8 +15,6 @@ struct Path {
     loss: f64,
     /// ACKs are delayed to multiples of this.
     ack_interval: Duration,
-    /// Start and end of an outage: what is sent in it is lost.
-    outage: (Duration, Duration),
     random: u64,
     /// Time at which the queue is empty.
     queue_until: Duration,
@@ -35,7 +33,6 @@ impl Path {
             buffer: (rate * rtt.as_secs_f64() * buffer) as u64,
             loss,
             ack_interval: Duration::ZERO,
-            outage: (Duration::ZERO, Duration::ZERO),
             random: 88_172_645_463_325_252,
             queue_until: Duration::ZERO,
             dropped: 0,
@@ -61,7 +58,7 @@ impl Path {
             return None;
         }
         self.queue_until = start + Duration::from_secs_f64(MTU as f64 / self.rate);
-        if self.random_unit() < self.loss || (self.outage.0..self.outage.1).contains(&now) {
+        if self.random_unit() < self.loss {
             return None;
         }
         let acked = self.queue_until + self.rtt;
@@ -445,24 +442,6 @@ fn startup_finds_share_beside_slow_start() {
     }
 }
 
-#[test]
-fn outage_costs_few_rounds_in_any_state() {
-    for at in (0..10).map(|n| MS * (5_000 + 60 * n)) {
-        let mut path = Path::new(100.0, MS * 50, 1.0, 0.0);
-        path.outage = (at, at + MS * 300);
-        let mut flows = path.flows(1, 0, Duration::ZERO);
-        let (from, until) = (at + MS * 1_000, at + MS * 3_000);
-        let mut before = None;
-        path.run_until(&mut flows, until, |now, flows| {
-            if now >= from {
-                before.get_or_insert(flows[0].delivered);
-            }
-        });
-        let part = (flows[0].delivered - before.unwrap()) as f64 / (path.rate * 2.0);
-        assert!(part > 0.8, "{at:?}: {part}");
-    }
-}
-
 /// Controller in `Cruise`: 1.2 MB/s, minimum RTT 10 ms.
 fn cruising() -> ModelBased {
     let mut control = ModelBased::new(Duration::ZERO, Bytes(MTU));
@@ -520,4 +499,33 @@ fn queue_in_probe_rtt_widens_window() {
     control.end_probe_rtt(&queued, true, MS * 11_000);
     assert_eq!(control.min_rtt, Some((MS * 30, MS * 11_000)));
     assert_eq!(control.probe.cross_traffic_delay, Duration::ZERO);
+}
+
+#[test]
+fn outage_is_followed_by_a_probe() {
+    for (share, state) in [(0.4, State::Drain), (0.6, State::Cruise(2))] {
+        let mut control = cruising();
+        let max_bw = control.bw().unwrap() * share;
+        control.round = Round { lost_bytes: 3, acked_bytes: 7, max_bw, ..control.round };
+        control.on_round_end(MS * 100);
+        assert_eq!(control.state, state, "{share} of the bandwidth");
+        if state == State::Drain {
+            control.on_end_acks(Bytes(0), false);
+            assert_eq!(control.state, State::Cruise(0));
+        }
+    }
+}
+
+#[test]
+fn restart_takes_no_rtt_from_before() {
+    let mut control = cruising();
+    control.restart(MTU * INITIAL_CWND_DATAGRAMS);
+    let round = |ms: u32, max_bw| Round { min_rtt: Some(MS * ms), max_bw, ..Round::default() };
+    let before = control.startup.rtt;
+    // The queue of the path before, and growth from nothing.
+    control.check_full_bw(&Round { app_limited: true, ..round(80, 1e6) }, false);
+    control.check_full_bw(&round(20, 1e6), false);
+    assert_eq!(control.startup.rtt, before);
+    control.check_full_bw(&round(20, 2e6), false);
+    assert_eq!(control.startup.rtt, before.max(Some(MS * 20)));
 }
