@@ -63,6 +63,15 @@ impl Controller {
         }
     }
 
+    /// Returns the capacity estimate, unless the transfer was faster: a payload rate.
+    #[must_use]
+    pub fn line_capacity(&self) -> Option<Rate> {
+        match self {
+            Self::Delay(delay) => delay.line_capacity(),
+            Self::Sobas(sobas) => sobas.line_capacity(),
+        }
+    }
+
     /// Sets the capacity estimate: a payload rate.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
         match self {

@@ -234,7 +234,7 @@ impl TunedTransfer {
             has_bbr: true,
             retransmits: observation.retransmits,
             mss: observation.mss,
-            capacity: self.prober.capacity(),
+            capacity: self.controller.line_capacity(),
             rate_max: None,
             min_streams: 1,
             max_inflight_bytes: Bytes(MAX_WINDOW),

@@ -4,7 +4,7 @@
 use super::losses::{LossHistory, MEMORY};
 use super::path::{Path, bytes, per, ratio, scaled};
 use super::round::{Cut, Outcome, Round};
-use super::samples::{LIFETIME, REPAIR_TIME, STANDING_SAMPLES, repair_time};
+use super::samples::{LIFETIME, MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES, repair_time};
 use super::target::{Level, QueueTarget};
 use super::trial::Trial;
 use crate::bottleneck::Bottleneck;
@@ -13,9 +13,6 @@ use crate::tcp::CUBIC_BETA;
 use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Shortest measurement of a round.
-pub(super) const MIN_ROUND: Duration = TICK.saturating_mul(STANDING_SAMPLES as u32);
 
 /// Smallest and largest step of growth: half of the error of a rate, as a step of it overflows a
 /// queue of 0.02 BDP, and half of slow start's.

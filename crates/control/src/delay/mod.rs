@@ -26,10 +26,10 @@ use crate::path_control::{
 };
 use crate::tcp::{FAST_RETRANSMIT_SEGMENTS, MIN_RTT_FILTER_LEN};
 use crate::units::{Bytes, Rate};
-use limiter::{Limiter, MIN_ROUND, STEP_RANGE};
+use limiter::{Limiter, STEP_RANGE};
 use path::{Path, bytes, scaled};
 use round::Outcome;
-use samples::REPAIR_TIME;
+use samples::{MIN_ROUND, REPAIR_TIME};
 use std::time::Duration;
 use target::Level;
 
@@ -139,9 +139,15 @@ impl DelayController {
             && window < self.path.segments(FAST_RETRANSMIT_SEGMENTS as f64)
     }
 
+    /// Returns the capacity estimate: a payload rate.
+    #[must_use]
+    pub fn line_capacity(&self) -> Option<Rate> {
+        self.path.train_capacity
+    }
+
     /// Sets the capacity estimate: a payload rate.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
-        (self.path.train_capacity, self.path.capacity) = (Some(rate), Some(rate));
+        self.path.on_train_capacity(rate);
         self.start_with_estimate(now)
     }
 

@@ -1,9 +1,9 @@
 //! Properties of a path and of a transfer over it, as the controller knows them.
 
-use super::samples::{Samples, repair_time};
+use super::samples::{MIN_ROUND, Samples, repair_time};
 use crate::loss::LossSample;
 use crate::pacing;
-use crate::path_control::{Observation, is_short_path};
+use crate::path_control::{Observation, RATE_DEVIATION, is_short_path};
 use crate::tcp::INITIAL_WINDOW_SEGMENTS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Path {
     pub(super) is_way_back_slow: bool,
     /// Time of the first data.
     pub(super) first_data_at: Option<Duration>,
-    /// Capacity reported by packet trains.
+    /// Capacity reported by packet trains, unless the data was faster.
     pub(super) train_capacity: Option<Rate>,
     /// The same, until the transfer refutes it.
     pub(super) capacity: Option<Rate>,
@@ -58,6 +58,19 @@ impl Path {
         }
         if self.first_data_at.is_none() && latest.received > Bytes(0) {
             self.first_data_at = Some(latest.now);
+        }
+        let sustained = self.samples.rate_over(repair_time(self.samples.rtt()));
+        if self.train_capacity.is_some_and(|line| refutes(sustained, line)) {
+            (self.train_capacity, self.capacity) = (None, None);
+        }
+    }
+
+    /// Records the capacity that packet trains measured.
+    ///
+    /// Ignored if the data is faster: a scheduler gives a late train the share of one flow.
+    pub(super) fn on_train_capacity(&mut self, line: Rate) {
+        if !refutes(self.samples.rate_over(self.samples.rtt().max(MIN_ROUND)), line) {
+            (self.train_capacity, self.capacity) = (Some(line), Some(line));
         }
     }
 
@@ -119,6 +132,11 @@ impl Path {
         let sample = LossSample::new(retransmits, Bytes(data as u64), self.mss);
         self.baseline_loss.is_some_and(|baseline| !sample.exceeds(baseline))
     }
+}
+
+/// Returns true if a rate exceeds a capacity by more than the error of both.
+fn refutes(rate: Rate, line: Rate) -> bool {
+    rate > scaled(line, 1.0 + RATE_DEVIATION)
 }
 
 /// Returns the data of a rate in a time, in bytes.

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// three the median regret is 0.7 % higher)
 pub(super) const STANDING_SAMPLES: usize = 4;
 
+/// Shortest measurement of a round.
+pub(super) const MIN_ROUND: Duration = TICK.saturating_mul(STANDING_SAMPLES as u32);
+
 /// Returns the time in which TCP repairs a loss.
 pub(super) fn repair_time(rtt: Duration) -> Duration {
     let (rtts, least) = REPAIR_TIME;

@@ -1,9 +1,9 @@
 //! The start of a transfer: from the capacity estimate, if any, to a full path or a loss.
 
 use super::DelayController;
-use super::limiter::{MIN_ROUND, USED_SHARE};
+use super::limiter::USED_SHARE;
 use super::path::{Path, bytes, scaled};
-use super::samples::{REPAIR_TIME, STANDING_SAMPLES};
+use super::samples::{MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES};
 use super::target::Level;
 use crate::bottleneck::Bottleneck;
 use crate::path_control::{

@@ -351,3 +351,21 @@ fn cached_rate_starts_a_path_without_trains() {
     let decision = other.observe(&Observation { rtt: Some(MS * 80), ..observation });
     assert_eq!(decision.map(|one| one.state), Some(State::StartOpen), "another route");
 }
+
+#[test]
+fn capacity_below_the_rate_of_the_data_is_dropped() {
+    let mut late = Fluid::new(100.0, 40);
+    late.run(1_000);
+    late.controller.on_capacity(late.now, mbit(20.0));
+    assert_eq!(late.controller.line_capacity(), Some(mbit(100.0)), "a fair share of it");
+
+    let mut early = Fluid::new(20.0, 40);
+    early.capacity = 100.0;
+    early.run(6_000);
+    assert_eq!(early.controller.line_capacity(), None);
+    // BBR is not paced at it either.
+    let baseline_loss = Some(LossSample { retransmits: 1, segments: 1_000 });
+    let decision = early.controller.on_loss_tolerant_cc(early.now, baseline_loss);
+    let pacing = decision.and_then(|decision| decision.pacing);
+    assert!(pacing.is_some_and(|rate| rate > mbit(80.0)), "{pacing:?}");
+}

@@ -89,6 +89,12 @@ impl Sobas {
         !is_start && self.min_rtt() >= SPARSE_SAMPLING_RTT
     }
 
+    /// Returns the capacity estimate: a payload rate.
+    #[must_use]
+    pub fn line_capacity(&self) -> Option<Rate> {
+        self.capacity
+    }
+
     /// Sets the capacity estimate: a payload rate.
     pub fn on_capacity(&mut self, now: Duration, rate: Rate) -> Option<Decision> {
         self.capacity = Some(rate);

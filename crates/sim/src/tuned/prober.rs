@@ -104,7 +104,6 @@ pub(super) struct Prober {
     lost: u64,
     last_echo_at: Duration,
     trains: TrainProber,
-    capacity: Option<Rate>,
 }
 
 impl Prober {
@@ -128,7 +127,6 @@ impl Prober {
             lost: 0,
             last_echo_at: Duration::ZERO,
             trains,
-            capacity: None,
         }
     }
 
@@ -196,19 +194,12 @@ impl Prober {
         world: &mut World<TunerPacket>,
         now: Duration,
     ) -> Option<Rate> {
-        let found = self.trains.poll(world, &self.sender, now);
-        self.capacity = found.or(self.capacity);
-        found
+        self.trains.poll(world, &self.sender, now)
     }
 
     /// Returns whether trains were evaluated.
     pub(super) fn has_result(&self) -> bool {
         self.trains.has_result()
-    }
-
-    /// Returns the data rate of the bottleneck link, if known.
-    pub(super) fn capacity(&self) -> Option<Rate> {
-        self.capacity
     }
 
     /// Returns the number of lost probes.

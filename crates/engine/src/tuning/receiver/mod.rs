@@ -294,7 +294,7 @@ impl<'a> ReceiverTuner<'a> {
             has_bbr: sender_report.bbr_available.unwrap_or_default(),
             retransmits: observation.retransmits,
             mss: observation.mss,
-            capacity: self.prober.capacity().into_iter().chain(rate_max).min(),
+            capacity: self.controller.line_capacity().into_iter().chain(rate_max).min(),
             rate_max,
             min_streams: limits.min_streams(),
             max_inflight_bytes: limits.per_stream(),
@@ -311,8 +311,10 @@ impl<'a> ReceiverTuner<'a> {
         let window = self.decision.map(|decision| decision.window);
         let window = window.filter(|window| *window < MAX_TCP_WINDOW);
         let min_rtt = self.controller.min_rtt();
-        let product =
-            self.prober.capacity().map(|rate| rate.bytes_per_sec() as f64 * min_rtt.as_secs_f64());
+        let product = self
+            .controller
+            .line_capacity()
+            .map(|rate| rate.bytes_per_sec() as f64 * min_rtt.as_secs_f64());
         InflightLimits {
             min_rtt,
             bdp: window.or(product.map(|bytes| Bytes(bytes as u64))).unwrap_or_default(),
