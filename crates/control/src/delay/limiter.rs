@@ -103,6 +103,11 @@ impl Limiter {
         self.cut = Some(Cut { window, queue, rate, count: 1, has_lost: false });
     }
 
+    /// Records a loss of the start without a queue.
+    pub(super) fn on_start_loss(&mut self, path: &Path, at: Duration) {
+        self.losses.record(at, path.rtt());
+    }
+
     /// Forgets losses, as the congestion control has changed.
     pub(super) fn forget_losses(&mut self) {
         self.losses = LossHistory::default();

@@ -82,6 +82,10 @@ impl DelayController {
             let rate = self.path.samples.highest_rate(repair);
             let rate =
                 if self.state == State::StartBounded { rate.min(self.start_rate) } else { rate };
+            let queue = self.path.samples.largest_queue(lost_at.saturating_sub(rtt));
+            if self.limiter.target.level(queue, self.min_rtt()) == Level::Low {
+                self.limiter.on_start_loss(&self.path, lost_at);
+            }
             return Some(self.enter_limited(rate, latest.now, Reason::StartOverflowed));
         }
         if now > scaled(before, BW_GROWTH) || latest.bottleneck != Bottleneck::Path {

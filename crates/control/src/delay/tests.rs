@@ -224,6 +224,12 @@ fn random_loss_leaves_the_path_to_tcp_and_bbr_returns() {
     let mut fluid = Fluid::new(100.0, 50);
     fluid.loss = 0.001;
     fluid.run(3_000);
+    let overflowed = |decision: &&Decision| decision.reason == Reason::StartOverflowed;
+    let started = fluid.decisions.iter().find(overflowed).map(|decision| decision.at);
+    let left = fluid.decisions.iter().find(|decision| decision.state == State::Disabled);
+    let time = left.map(|left| left.at).zip(started).map(|(left, start)| left - start);
+    // The loss of the start is the first event; four more would take 1.2 s at least.
+    assert!(time.is_some_and(|time| time < REPAIR_TIME.1 * 4), "{time:?}");
     assert_eq!(fluid.controller.state(), State::Disabled);
     assert!(fluid.controller.path_state().is_lossy);
     let baseline = LossSample { retransmits: 20, segments: 10_000 };
