@@ -166,6 +166,7 @@ impl DelayController {
 
     /// Processes an observation; returns a decision if window or pacing rate change.
     pub fn observe(&mut self, latest: &Observation) -> Option<Decision> {
+        let paced_line = self.path.line();
         self.path.record(latest);
         if self.path.is_short() {
             let is_disabled = self.state == State::Disabled;
@@ -177,7 +178,7 @@ impl DelayController {
         match self.state {
             State::Probing => self.observe_probing(latest),
             State::StartBounded | State::StartOpen => self.observe_start(latest),
-            State::Disabled => self.observe_disabled(latest),
+            State::Disabled => self.observe_disabled(latest, paced_line),
             _ => match self.limiter.observe(&mut self.path, latest) {
                 Outcome::Kept => None,
                 Outcome::Changed(state, reason) => Some(self.enter(state, latest.now, reason)),
@@ -230,7 +231,13 @@ impl DelayController {
     }
 
     /// Re-enables control once cross traffic has ended or the path has changed.
-    fn observe_disabled(&mut self, latest: &Observation) -> Option<Decision> {
+    ///
+    /// `paced_line` is the capacity for which the pacing rate is set.
+    fn observe_disabled(
+        &mut self,
+        latest: &Observation,
+        paced_line: Option<Rate>,
+    ) -> Option<Decision> {
         let (rate, stands) = self.present_state(latest.now);
         let samples = &self.path.samples;
         let rtt = samples.rtt().max(MIN_ROUND);
@@ -244,7 +251,8 @@ impl DelayController {
         // Data behind a loss arrives at once.
         let is_repaired = latest.now > self.quiet_since + rtt * REPAIR_TIME.0;
         let is_above = |line| rate > scaled(line, 1.0 + STEP_RANGE.0);
-        if is_repaired && self.path.line().is_some_and(is_above) {
+        let is_dropped = paced_line.is_some() && self.path.line().is_none();
+        if is_dropped || is_repaired && self.path.line().is_some_and(is_above) {
             self.path.capacity = None;
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }

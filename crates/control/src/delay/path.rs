@@ -59,8 +59,9 @@ impl Path {
         if self.first_data_at.is_none() && latest.received > Bytes(0) {
             self.first_data_at = Some(latest.now);
         }
-        let sustained = self.samples.rate_over(repair_time(self.samples.rtt()));
-        if self.train_capacity.is_some_and(|line| refutes(sustained, line)) {
+        if let Some(line) = self.train_capacity
+            && refutes(self.samples.rate_over(repair_time(self.samples.rtt())), line)
+        {
             (self.train_capacity, self.capacity) = (None, None);
         }
     }

@@ -375,3 +375,18 @@ fn capacity_below_the_rate_of_the_data_is_dropped() {
     let pacing = decision.and_then(|decision| decision.pacing);
     assert!(pacing.is_some_and(|rate| rate > mbit(80.0)), "{pacing:?}");
 }
+
+#[test]
+fn path_left_to_tcp_is_not_paced_at_a_dropped_capacity() {
+    let mut fluid = Fluid::new(100.0, 50);
+    fluid.loss = 0.001;
+    fluid.run(3_000);
+    assert_eq!(fluid.controller.state(), State::Disabled);
+    assert!(fluid.decisions.last().is_some_and(|decision| decision.pacing.is_some()));
+    // Losses go on, and the pacing rate does not hold yet.
+    (fluid.capacity, fluid.window, fluid.pacing) = (300.0, 1e9, 2e8);
+    fluid.run(1_000);
+    assert_eq!(fluid.controller.line_capacity(), None);
+    let last = fluid.decisions.last();
+    assert!(last.is_some_and(|decision| decision.pacing.is_none()), "{last:?}");
+}
