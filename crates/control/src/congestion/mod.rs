@@ -108,10 +108,7 @@ pub struct ModelBased {
     min_rtt: Option<(Duration, Duration)>,
     round: Round,
     probe: Probe,
-    /// Round of the last reduction.
-    last_reduction: u64,
-    /// Rounds with loss and a standing queue since.
-    later_overflows: u32,
+    overflows: Overflows,
     /// Highest bandwidth before the path may be full, and rounds without growth since.
     /// (BBR.full_bw, BBR.full_bw_count)
     full_bw: (f64, u32),
@@ -148,6 +145,17 @@ struct Probe {
     cross_traffic_delay: Duration,
     /// Earliest time of the next trial that measures it.
     next_trial: Duration,
+}
+
+/// Losses while a queue stood.
+#[derive(Debug, Clone, Copy, Default)]
+struct Overflows {
+    /// Round of the last reduction.
+    last_reduction: u64,
+    /// Rounds with an overflow since.
+    later: u32,
+    /// Bandwidth of the last round, if its loss was excessive.
+    excessive_bw: Option<f64>,
 }
 
 /// Round trip: from the sending of a datagram to its acknowledgement.
@@ -211,8 +219,7 @@ impl ModelBased {
                 cross_traffic_delay: Duration::ZERO,
                 next_trial: Duration::ZERO,
             },
-            last_reduction: 0,
-            later_overflows: 0,
+            overflows: Overflows::default(),
             full_bw: (0.0, 0),
             next_send: now,
         }
@@ -398,12 +405,10 @@ impl ModelBased {
         }
         let queue_stands = self.has_queue(&round);
         let loss = round.loss();
+        let prior_bw = self.overflows.excessive_bw.take();
         if loss > MAX_RANDOM_LOSS && !round.app_limited {
-            let is_outage = self.bw().is_some_and(|bw| round.max_bw < bw / 2.0);
-            self.bw_shortterm = round.max_bw;
-            if is_outage || self.state == State::Startup {
-                self.state = State::Drain;
-            }
+            self.on_excessive_loss(&round, prior_bw);
+            self.overflows.excessive_bw = queue_stands.then_some(round.max_bw);
         } else if queue_stands && round.lost_bytes > 0 {
             self.on_overflow(&round);
         }
@@ -461,8 +466,8 @@ impl ModelBased {
         // Half of what the probe has tried.
         let has_grown = self.bw().is_some_and(|bw| bw > self.probe.prior_bw * (1.0 + tried) / 2.0);
         // After a reduction other flows grow, too, by less than a probe in a cycle.
-        let was_reduced = self.round.index <= self.last_reduction + REGROWTH_ROUNDS
-            && self.later_overflows <= MAX_LATER_OVERFLOWS;
+        let was_reduced = self.round.index <= self.overflows.last_reduction + REGROWTH_ROUNDS
+            && self.overflows.later <= MAX_LATER_OVERFLOWS;
         let has_grown = has_grown && !was_reduced;
         self.probe.growth = match (is_lossy, has_grown) {
             (true, _) => (1.0 + (tried - 1.0) / 2.0).max(MIN_BW_GROWTH),
@@ -511,30 +516,47 @@ impl ModelBased {
         }
     }
 
+    /// Limits the bandwidth to that of a round with excessive loss.
+    ///
+    /// `prior_bw`: that of the round before, if that lost as much while a queue stood. The overflow
+    /// of another flow lasts for one round: the line has become slower.
+    fn on_excessive_loss(&mut self, round: &Round, prior_bw: Option<f64>) {
+        let is_outage = self.bw().is_some_and(|bw| round.max_bw < bw / 2.0);
+        if is_outage || self.state == State::Startup {
+            self.state = State::Drain;
+        }
+        // The round after `Drain` is short of acknowledgements.
+        self.bw_shortterm = round.max_bw.max(prior_bw.unwrap_or_default());
+        if prior_bw.is_some() {
+            self.max_bw = MaxFilter::default();
+            self.max_bw.update(round.index, self.bw_shortterm, false);
+        }
+    }
+
     /// Reduces the bandwidth after a queue has overflowed: the path is shared or has become slower.
     ///
     /// By CUBIC's factor at most once a cycle, else to what was delivered. Overflows that continue
     /// are due to flows that do not reduce.
     fn on_overflow(&mut self, round: &Round) {
-        let is_later = round.index < self.last_reduction + CYCLE_ROUNDS;
+        let is_later = round.index < self.overflows.last_reduction + CYCLE_ROUNDS;
         // Losses of the next round are of earlier data.
         if matches!(self.state, State::Startup | State::Drain)
-            || is_later && round.index <= self.last_reduction + 1
+            || is_later && round.index <= self.overflows.last_reduction + 1
         {
             return;
         }
         let bw = self.bw().unwrap_or(f64::INFINITY);
         if !is_later {
-            (self.last_reduction, self.later_overflows) = (round.index, 0);
+            (self.overflows.last_reduction, self.overflows.later) = (round.index, 0);
             self.bw_shortterm = round.max_bw.min(bw * CUBIC_BETA);
             return;
         }
-        self.later_overflows += 1;
-        if self.later_overflows <= MAX_LATER_OVERFLOWS {
+        self.overflows.later += 1;
+        if self.overflows.later <= MAX_LATER_OVERFLOWS {
             self.bw_shortterm = round.max_bw.min(bw);
         } else {
             // Nothing is reduced until a cycle passes without overflows.
-            self.last_reduction = round.index;
+            self.overflows.last_reduction = round.index;
         }
     }
 }

@@ -479,7 +479,7 @@ fn continued_overflows_reduce_twice_more_and_then_no_more() {
 fn growth_after_reduction_waits_for_next_cycle() {
     for (since, state) in [(REGROWTH_ROUNDS, State::Cruise(6)), (REGROWTH_ROUNDS + 1, State::Up)] {
         let mut control = cruising();
-        control.last_reduction = control.round.index - since;
+        control.overflows.last_reduction = control.round.index - since;
         control.probe.prior_bw = control.bw().unwrap() / BW_GROWTH;
         control.end_probe(0.0);
         assert_eq!(control.state, state, "{since} rounds after a reduction");
@@ -528,4 +528,21 @@ fn restart_takes_no_rtt_from_before() {
     assert_eq!(control.startup.rtt, before);
     control.check_full_bw(&round(20, 2e6), false);
     assert_eq!(control.startup.rtt, before.max(Some(MS * 20)));
+}
+
+#[test]
+fn excessive_loss_in_two_rounds_forgets_maximum() {
+    for (queue, rounds, left) in [(MS * 40, 2, 0.4), (MS * 40, 1, 1.0), (Duration::ZERO, 2, 1.0)] {
+        let mut control = cruising();
+        let (max_bw, min_rtt) = (control.max_bw.get().unwrap(), control.min_rtt.unwrap().0);
+        for n in 0..rounds {
+            let lossy = Round { lost_bytes: 3, acked_bytes: 7, ..control.round };
+            // The second is short of acknowledgements.
+            let bw = max_bw * (0.4 - 0.1 * f64::from(n));
+            control.round = Round { min_rtt: Some(min_rtt + queue), max_bw: bw, ..lossy };
+            control.on_round_end(MS * 100);
+        }
+        let found = control.max_bw.get().unwrap() / max_bw;
+        assert!((found - left).abs() < 1e-9, "{found} after {rounds} with a queue of {queue:?}");
+    }
 }
