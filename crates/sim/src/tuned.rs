@@ -264,22 +264,22 @@ impl TunedTransfer {
 
     /// Applies window and pacing rate at every tick, as the engine does.
     fn apply(&mut self, world: &mut World<TunerPacket>) {
-        let Some(latest) = self.latest else { return };
+        let requested = self.latest.and_then(|latest| latest.pacing);
         let (now, rtt) = (world.now(), self.path.rtt());
         let open = self.streams.open(world);
         let delivered: Vec<(u32, u64)> =
             open.iter().map(|(number, _, stats)| (*number, stats.delivered.0)).collect();
         let interval = (rtt * 2).max(MIN_SHARE_INTERVAL);
-        self.shares.observe(now, interval, latest.pacing, &delivered);
+        self.shares.observe(now, interval, requested, &delivered);
         let tuned = self.autotuning.update(now, rtt, self.delivered(world).0);
         let tuned = tuned + INITIAL_RECEIVE_WINDOW * open.len() as u64;
-        let window = latest.window.min(Bytes(tuned));
+        let window = Bytes(self.latest.map_or(tuned, |latest| latest.window.0.min(tuned)));
         let windows = self.shares.windows(window, pacing::DEFAULT_MSS);
         for (number, flow, _) in open {
             let known = windows.get(&number).copied();
             let window = known.unwrap_or_else(|| self.shares.window(number, window));
             world.set_receive_window(flow, window);
-            let pacing = latest.pacing.map(|rate| self.shares.rate(number, rate));
+            let pacing = requested.map(|rate| self.shares.rate(number, rate));
             world.set_pacing(flow, pacing.or(self.streams.unrequested_pacing()));
         }
     }

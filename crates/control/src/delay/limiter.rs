@@ -48,6 +48,10 @@ struct Growth {
     steps_above_capacity: u32,
     /// Time of the next step at the earliest.
     next_at: Duration,
+    /// Start of a time without a change, losses or a queue, and the rate then.
+    unchanged: Option<(Duration, Rate)>,
+    /// Share of the limit that TCP does not reach at a steady rate.
+    unreached: f64,
 }
 
 impl Growth {
@@ -209,6 +213,7 @@ impl Limiter {
             return Outcome::Left(if is_shared { shared } else { Reason::Unused });
         }
         let level = self.target.level(round.queue, path.rtt());
+        self.measure_unreached(path, round, level);
         let is_used = self.is_used(path, round);
         if (is_used || level == Level::High)
             && !self.target.on_round(level, round.queue, path.rtt())
@@ -243,14 +248,34 @@ impl Limiter {
         reason: Reason,
     ) -> Outcome {
         self.requested = self.limit(path);
+        self.growth.unchanged = None;
         // A request waits for a tick.
         self.settled_at = round.now + path.samples.rtt() + TICK;
         Outcome::Changed(state, reason)
     }
 
+    /// Measures the share of the limit that TCP does not reach.
+    ///
+    /// After losses its rate rises. At a steady rate the window limits, in spite of that share,
+    /// which is due to whole segments, bursts and their delay.
+    fn measure_unreached(&mut self, path: &Path, round: &Round, level: Level) {
+        let share = (1.0 - ratio(round.rate, self.limit_with(path, round))).max(0.0);
+        let rate = path.samples.rate_over(repair_time(path.samples.rtt()));
+        let (since, before) = *self.growth.unchanged.get_or_insert((round.now, rate));
+        if round.retransmits > 0 || level != Level::Low {
+            self.growth.unchanged = None;
+        } else if round.now > since + MEMORY {
+            self.growth.unchanged = None;
+            if rate <= scaled(before, 1.0 + STEP_RANGE.0) {
+                self.growth.unreached = share;
+            }
+        }
+        self.growth.unreached = self.growth.unreached.min(share);
+    }
+
     /// Returns true if the window limits the rate.
     fn is_used(&self, path: &Path, round: &Round) -> bool {
-        round.rate >= scaled(self.limit_with(path, round), USED_SHARE)
+        round.rate >= scaled(self.limit_with(path, round), USED_SHARE - self.growth.unreached)
     }
 
     /// Returns the rate that the window allows, with the present queue.
@@ -280,7 +305,7 @@ impl Limiter {
         let is_allowed = path.rate_max.into_iter().chain(line).all(|max| limit < max);
         // Beyond the capacity, TCP has to use the whole window first.
         let is_beyond = path.capacity.is_some_and(|line| limit >= line);
-        let is_unused = is_beyond && round.rate < scaled(limit, START_GAIN);
+        let is_unused = is_beyond && round.rate < scaled(limit, START_GAIN - self.growth.unreached);
         // The RTT has fallen since the last request, and the rate that the window allows has risen.
         if is_unused && limit > scaled(self.requested, 1.0 + STEP_RANGE.0) {
             let reason = Reason::QueueHeld(round.rate, round.queue);

@@ -22,6 +22,8 @@ struct Fluid {
     buffer: Duration,
     /// Share of the segments that the path drops at random.
     loss: f64,
+    /// Share of window and pacing rate that TCP reaches.
+    reached: f64,
     /// Data in the queue, in bits.
     queue: f64,
     /// Delivered data that is not acknowledged yet, by step.
@@ -54,6 +56,7 @@ impl Fluid {
             extra_delay: Duration::ZERO,
             buffer: MS * 200,
             loss: 0.0,
+            reached: 1.0,
             queue: 0.0,
             unacknowledged: VecDeque::new(),
             received: 0.0,
@@ -94,7 +97,7 @@ impl Fluid {
         self.now += TICK;
         while self.requests.front().is_some_and(|(at, ..)| *at <= self.now) {
             if let Some((_, window, pacing)) = self.requests.pop_front() {
-                (self.window, self.pacing) = (window, pacing);
+                (self.window, self.pacing) = (window * self.reached, pacing * self.reached);
             }
         }
         for _ in 0..STEPS {
@@ -389,4 +392,18 @@ fn path_left_to_tcp_is_not_paced_at_a_dropped_capacity() {
     assert_eq!(fluid.controller.line_capacity(), None);
     let last = fluid.decisions.last();
     assert!(last.is_some_and(|decision| decision.pacing.is_none()), "{last:?}");
+}
+
+#[test]
+fn window_that_tcp_never_reaches_still_grows() {
+    for share in [0.85, 0.95] {
+        let mut fluid = Fluid::new(100.0, 20);
+        fluid.reached = share;
+        fluid.run(500);
+        // A brief overflow lowers the capacity, beyond which the whole window has to be in use.
+        fluid.retransmits += 10.0;
+        fluid.queue = fluid.capacity * 1e6 * 0.05;
+        fluid.run(20_000);
+        assert_full(&mut fluid, 5_000);
+    }
 }
