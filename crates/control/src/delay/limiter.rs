@@ -247,6 +247,7 @@ impl Limiter {
         state: State,
         reason: Reason,
     ) -> Outcome {
+        self.window = self.window.max(path.least_window());
         self.requested = self.limit(path);
         self.growth.unchanged = None;
         // A request waits for a tick.
@@ -262,7 +263,7 @@ impl Limiter {
         let share = (1.0 - ratio(round.rate, self.limit_with(path, round))).max(0.0);
         let rate = path.samples.rate_over(repair_time(path.samples.rtt()));
         let (since, before) = *self.growth.unchanged.get_or_insert((round.now, rate));
-        if round.retransmits > 0 || level != Level::Low {
+        if round.retransmits > 0 || level == Level::High {
             self.growth.unchanged = None;
         } else if round.now > since + MEMORY {
             self.growth.unchanged = None;
@@ -383,7 +384,7 @@ impl Limiter {
         self.cut = Some(Cut { count: cut.count + 1, has_lost, ..cut });
         let rtt = path.rtt();
         let share = (rtt + self.target.queue(rtt)).div_duration_f64(rtt + queue);
-        self.window = (self.window * share.clamp(CUBIC_BETA, 1.0)).max(path.least_window());
+        self.window *= share.clamp(CUBIC_BETA, 1.0);
     }
 
     /// Returns the rate that the path has sustained.

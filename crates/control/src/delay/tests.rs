@@ -16,6 +16,7 @@ struct Fluid {
     /// Capacity in Mbit/s.
     capacity: f64,
     rtt: Duration,
+    streams: u32,
     /// Delay that is no queue.
     extra_delay: Duration,
     /// Longest queueing delay.
@@ -53,6 +54,7 @@ impl Fluid {
             now: Duration::ZERO,
             capacity,
             rtt: MS * rtt,
+            streams: 4,
             extra_delay: Duration::ZERO,
             buffer: MS * 200,
             loss: 0.0,
@@ -106,7 +108,7 @@ impl Fluid {
         let delay = self.extra_delay + self.delay();
         let decision = self.controller.observe(&Observation {
             now: self.now,
-            streams: 4,
+            streams: self.streams,
             received: Bytes((self.received / 8.0) as u64),
             rtt: Some(self.rtt + delay),
             forward_delay: Some(Duration::from_secs(10) + self.rtt / 2 + delay),
@@ -406,4 +408,19 @@ fn window_that_tcp_never_reaches_still_grows() {
         fluid.run(20_000);
         assert_full(&mut fluid, 5_000);
     }
+}
+
+#[test]
+fn base_delay_is_measured_on_a_path_of_a_few_segments() {
+    // Two segments take longer than the RTT.
+    let mut fluid = Fluid::new(2.0, 10);
+    fluid.streams = 1;
+    fluid.run(2_000);
+    for _ in 0..6 {
+        let (rate, _) = fluid.run(5_000);
+        assert!(rate > 1.8, "{rate} {:#?}", fluid.decisions.last());
+    }
+    assert!(fluid.has_reason(|reason| matches!(reason, Reason::BaseDelayExpired)));
+    let least = Bytes(2 * 1448);
+    assert!(fluid.decisions.iter().skip(1).all(|decision| decision.window >= least));
 }
