@@ -248,8 +248,11 @@ impl Limiter {
         reason: Reason,
     ) -> Outcome {
         self.window = self.window.max(path.least_window());
-        self.requested = self.limit(path);
-        self.growth.unchanged = None;
+        let limit = self.limit(path);
+        if (ratio(limit, self.requested) - 1.0).abs() > STEP_RANGE.0 {
+            self.growth.unchanged = None;
+        }
+        self.requested = limit;
         // A request waits for a tick.
         self.settled_at = round.now + path.samples.rtt() + TICK;
         Outcome::Changed(state, reason)
@@ -260,16 +263,15 @@ impl Limiter {
     /// After losses its rate rises. At a steady rate the window limits, in spite of that share,
     /// which is due to whole segments, bursts and their delay.
     fn measure_unreached(&mut self, path: &Path, round: &Round, level: Level) {
-        let share = (1.0 - ratio(round.rate, self.limit_with(path, round))).max(0.0);
         let rate = path.samples.rate_over(repair_time(path.samples.rtt()));
+        let share = (1.0 - ratio(rate, self.limit_with(path, round))).max(0.0);
         let (since, before) = *self.growth.unchanged.get_or_insert((round.now, rate));
         if round.retransmits > 0 || level == Level::High {
             self.growth.unchanged = None;
+        } else if rate > scaled(before, 1.0 + STEP_RANGE.0) {
+            self.growth.unchanged = Some((round.now, rate));
         } else if round.now > since + MEMORY {
-            self.growth.unchanged = None;
-            if rate <= scaled(before, 1.0 + STEP_RANGE.0) {
-                self.growth.unreached = share;
-            }
+            self.growth.unreached = share.min(1.0 - CUBIC_BETA);
         }
         self.growth.unreached = self.growth.unreached.min(share);
     }
