@@ -251,6 +251,11 @@ impl ProbeHandle {
         self.send(&ProbePacket::new(Kind::Probe, self.session, number, micros(clock())), to)
     }
 
+    /// Returns the number of echoes that the peer may send.
+    pub(crate) fn expected_echoes(&self) -> u64 {
+        self.sent[0] + self.sent[1]
+    }
+
     /// Sends a train of `count` packets, back to back if the kernel can.
     pub(crate) fn send_train(&mut self, count: u32, to: SocketAddr) -> io::Result<()> {
         let train = self.next_number(2);

@@ -18,8 +18,8 @@ pub(crate) struct ProbeLoss {
 }
 
 impl ProbeLoss {
-    /// Records the echo of a probe.
-    pub(crate) fn on_echo(&mut self, number: u64) {
+    /// Records the echo of a probe; returns false for a duplicate, or one that is too late to tell.
+    pub(crate) fn on_echo(&mut self, number: u64) -> bool {
         let jump = number.saturating_add(1).saturating_sub(self.next);
         for _ in 0..jump.min(ECHO_HISTORY_LEN) {
             self.received <<= 1;
@@ -31,9 +31,12 @@ impl ProbeLoss {
         self.next += rest;
         self.lost += rest;
         let back = (self.next - 1).saturating_sub(number);
-        if back < ECHO_HISTORY_LEN {
-            self.received |= 1 << back;
+        if back >= ECHO_HISTORY_LEN {
+            return false;
         }
+        let is_new = self.received >> back & 1 == 0;
+        self.received |= 1 << back;
+        is_new
     }
 
     /// Returns the number of probes sent up to the highest echo.
@@ -53,7 +56,9 @@ mod tests {
 
     fn after(numbers: &[u64]) -> (u64, u64) {
         let mut probe_loss = ProbeLoss::default();
-        numbers.iter().for_each(|&number| probe_loss.on_echo(number));
+        for &number in numbers {
+            probe_loss.on_echo(number);
+        }
         (probe_loss.sent(), probe_loss.lost())
     }
 
@@ -73,6 +78,14 @@ mod tests {
         assert_eq!(after(&[0, 2, 1, 3, 5, 4, 6, 7, 8]), (9, 0));
         assert_eq!(after(&[0, 0, 0, 2, 2, 3, 4, 5, 5]), (6, 1));
         assert_eq!(after(&[0, 1, 2, 0, 7, 1, 2]), (8, 2));
+    }
+
+    #[test]
+    fn only_the_first_echo_of_a_probe_counts() {
+        let mut probe_loss = ProbeLoss::default();
+        let is_new = [0, 0, 2, 1, 2, 1, 100, 36, 37, 37].map(|number| probe_loss.on_echo(number));
+        let expected = [true, false, true, true, false, false, true, false, true, false];
+        assert_eq!(is_new, expected);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(super) struct PathProber {
     forward_delay: ForwardDelay,
     trains: TrainCollector,
     loss: ProbeLoss,
+    /// Echoes so far, and how many the peer may have sent: a hostile one sends more.
+    echoes: (u64, u64),
     last_echo_at: Duration,
     /// Data received by the last echo; `None` once the UDP warning was returned.
     received_at_echo: Option<Bytes>,
@@ -55,6 +57,7 @@ impl PathProber {
             forward_delay: ForwardDelay::default(),
             trains: TrainCollector::new(),
             loss: ProbeLoss::default(),
+            echoes: (0, 0),
             last_echo_at: Duration::ZERO,
             received_at_echo: Some(Bytes(0)),
             capacity: None,
@@ -104,6 +107,7 @@ impl PathProber {
         if let Some(address) = self.registrar.poll_unanswered(is_known, now) {
             telemetry.warn_no_udp_response(address);
         }
+        self.echoes.1 = line.expected_echoes();
         let arrived: Vec<ProbeArrival> = line.arrivals().collect();
         let timeout = probe_timeout(min_rtt);
         arrived.iter().filter_map(|arrived| self.on_datagram(arrived, now, timeout)).collect()
@@ -127,7 +131,10 @@ impl PathProber {
         let probe = &arrived.probe;
         match probe.kind {
             Kind::Echo => {
-                self.loss.on_echo(probe.number);
+                if self.echoes.0 >= self.echoes.1 || !self.loss.on_echo(probe.number) {
+                    return None;
+                }
+                self.echoes.0 += 1;
                 self.last_echo_at = now;
                 let sent = Duration::from_micros(probe.echoed_timestamp_us);
                 let rtt = arrived.at.checked_sub(sent)?;
@@ -251,6 +258,18 @@ mod tests {
 
     /// Returns the delays in ms of probes sent, and echoes arrived, this long after `NOW`.
     fn delays(prober: &mut PathProber, now: Duration, echoes: &[[u32; 2]]) -> Vec<(u64, i64)> {
+        let first = prober.loss.sent();
+        prober.echoes.1 = first + echoes.len() as u64;
+        delays_from(prober, now, first, echoes)
+    }
+
+    /// Returns those of probes from a number on.
+    fn delays_from(
+        prober: &mut PathProber,
+        now: Duration,
+        first: u64,
+        echoes: &[[u32; 2]],
+    ) -> Vec<(u64, i64)> {
         let delay = |(number, &[sent, arrived]): (u64, &[u32; 2])| {
             let at = NOW + MS * arrived;
             // The sender's clock is five seconds behind; the way back takes 5 ms.
@@ -266,7 +285,7 @@ mod tests {
             let forward = delay.forward.map_or(-1, |forward| forward.as_millis() as i64 - 10_000);
             Some((delay.rtt.as_millis() as u64, forward))
         };
-        (0..).zip(echoes).filter_map(delay).collect()
+        (first..).zip(echoes).filter_map(delay).collect()
     }
 
     #[test]
@@ -275,6 +294,16 @@ mod tests {
         let found = delays(&mut prober, MS, &[[0, 20], [10, 35], [30, 51], [20, 52]]);
         assert_eq!(found, [(20, 10), (25, 15), (21, 11), (32, 22)]);
         assert_eq!(delays(&mut prober, MS, &[[40, 40], [50, 40]]), [], "implausible");
+    }
+
+    #[test]
+    fn echoes_that_no_probe_asked_for_are_ignored() {
+        let mut prober = PathProber::new(None, Instant::now());
+        assert_eq!(delays(&mut prober, MS, &[[0, 20], [10, 30]]).len(), 2);
+        // Duplicates, and numbers beyond those sent.
+        assert_eq!(delays_from(&mut prober, MS, 0, &[[0, 20], [10, 30]]), []);
+        assert_eq!(delays_from(&mut prober, MS, 2, &[[20, 40]; 5_000]), []);
+        assert_eq!(delays(&mut prober, MS, &[[20, 40]]).len(), 1);
     }
 
     #[test]
