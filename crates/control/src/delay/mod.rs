@@ -106,7 +106,6 @@ impl DelayController {
                     | Reason::Unsteady
             )
         );
-        let is_limited = matches!(self.state, State::Limited | State::Growing);
         PathState {
             is_lossy: matches!(
                 disabled_by,
@@ -121,7 +120,6 @@ impl DelayController {
             is_short: disabled_by == Some(Reason::ShortPath),
             is_oversubscribed: self.is_oversubscribed(),
             is_ack_limited: self.path.is_way_back_slow,
-            is_full: is_limited,
         }
     }
 

@@ -7,13 +7,12 @@ pub struct PathState {
     pub is_lossy: bool,
     /// True if nothing is limited: the RTT is too short, as on a local network.
     pub is_short: bool,
-    /// True if nothing is limited: the initial windows of all streams exceed what the path carries.
+    /// True if the path holds only a few segments of each stream.
+    ///
     /// There are too many streams, or cross traffic leaves too little.
     pub is_oversubscribed: bool,
     /// True if other flows or a varying rate keep a queue despite lower rates.
     pub has_foreign_queue: bool,
     /// True if a queue of acknowledgements limits the rate.
     pub is_ack_limited: bool,
-    /// True if the path is full at the current target. Remains true after the target is raised.
-    pub is_full: bool,
 }

@@ -57,9 +57,9 @@ pub enum Reason {
     Overflowed(Rate),
     /// Losses without a queue.
     LostWithoutQueue,
-    /// Losses in the start, without any estimate of the path's rate.
+    /// Losses in the start.
     StartOverflowed,
-    /// A queue stood for two intervals.
+    /// A queue stood.
     StandingQueue(Duration),
     /// The queue has drained; this rate is slightly below the full path's.
     QueueDrained(Rate),
@@ -77,7 +77,7 @@ pub enum Reason {
     RateRose(Rate),
     /// The target was raised, and the rate did not rise.
     NoGain(Rate),
-    /// Periodic probe for more bandwidth.
+    /// Trial of a wider window.
     ProbeUp,
     /// The RTT is so short that host delays look like queues.
     ShortPath,
@@ -91,7 +91,7 @@ pub enum Reason {
     Unsteady,
     /// A queue stands despite repeated reductions.
     CongestedQueue(Duration),
-    /// A queue overflows despite repeated reductions.
+    /// A queue of others overflows.
     SharedOverflow(Duration),
     /// Neither losses nor a queue for some time.
     Quiet,
@@ -144,7 +144,7 @@ impl fmt::Display for Reason {
                 write!(f, "a queue of {:.1} ms stands despite lower rates", ms(*queue))
             }
             Self::SharedOverflow(queue) => {
-                write!(f, "a queue of {:.1} ms overflows despite lower rates", ms(*queue))
+                write!(f, "a queue of {:.1} ms of other flows overflows", ms(*queue))
             }
             Self::Unsteady => f.write_str("the rate is unsteady"),
             Self::Quiet => f.write_str("no losses and no queue for some time"),

@@ -76,7 +76,6 @@ impl Sobas {
         PathState {
             is_lossy: self.reason == Some(Reason::CongestedLoss),
             is_short: self.reason == Some(Reason::ShortPath),
-            is_full: self.state == State::Limited,
             ..PathState::default()
         }
     }
@@ -186,7 +185,7 @@ impl Sobas {
         let rtt = self.min_rtt();
         let segments = f64::from(self.streams) * latest.time.div_duration_f64(rtt);
         let growth = Bytes((self.mss.0 as f64 * segments) as u64).per(rtt);
-        let sum = |rate: Rate| (rate.bits_per_sec() + growth.bits_per_sec()) as f64;
+        let sum = |rate: Rate| rate.bits_per_sec().saturating_add(growth.bits_per_sec()) as f64;
         let rate = self.rate.map(|rate| Rate::from_bits_per_sec(sum(rate)));
         self.enter(State::Growing, latest.at, (rate, rtt), Reason::TargetReached(latest.rate))
     }

@@ -109,7 +109,7 @@ fn flat_rate_below_the_limit_sizes_the_window() {
     script.seen.retransmits += 100;
     script.seen.probes_lost += 10;
     assert_eq!(script.run(1_000, 300.0), []);
-    assert!(script.sobas.path_state().is_full);
+    assert_eq!(script.sobas.state(), State::Limited);
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub enum LimitingFactor {
     /// The user's maximum rate is reached.
     RateMax,
     /// The initial windows of all streams exceed what the path carries.
-    InitialWindows,
+    FewSegments,
     /// A queue of acknowledgements limits the rate; fewer streams need fewer of them.
     Acknowledgements,
     /// Other flows keep a queue; more streams would take their share.
@@ -124,7 +124,7 @@ impl PathConditions {
                 self.fewer(self.full_tso_streams)
             }
             LimitingFactor::Host(_) => SearchDirection::Keep,
-            LimitingFactor::InitialWindows | LimitingFactor::Acknowledgements => {
+            LimitingFactor::FewSegments | LimitingFactor::Acknowledgements => {
                 match self.fewer(factor.fewest_streams(self.streams)) {
                     SearchDirection::Fewer(min_streams) => SearchDirection::JumpTo(min_streams),
                     other => other,
@@ -146,7 +146,7 @@ impl PathConditions {
     fn limiting_factor(&self) -> LimitingFactor {
         // At the smallest number, the streams themselves are not the cause.
         if self.path.is_oversubscribed && self.fewer(1) != SearchDirection::Keep {
-            return LimitingFactor::InitialWindows;
+            return LimitingFactor::FewSegments;
         }
         if self.path.is_ack_limited && self.fewer(1) != SearchDirection::Keep {
             return LimitingFactor::Acknowledgements;
@@ -210,7 +210,7 @@ impl LimitingFactor {
     /// Returns the fewest of some streams that this factor leaves.
     pub(super) fn fewest_streams(self, streams: u32) -> u32 {
         match self {
-            Self::InitialWindows => (streams / OVERSUBSCRIBED_DIVISOR).max(MIN_SEARCH_STREAMS),
+            Self::FewSegments => (streams / OVERSUBSCRIBED_DIVISOR).max(MIN_SEARCH_STREAMS),
             _ => MIN_SEARCH_STREAMS,
         }
     }
@@ -228,7 +228,7 @@ impl fmt::Display for LimitingFactor {
             Self::PathFull => "the path is full",
             Self::RateMax => "the maximum rate is reached",
             Self::WindowLimit => "the windows that the hosts allow are full",
-            Self::InitialWindows => "the initial windows exceed the path",
+            Self::FewSegments => "the path holds only a few segments of each stream",
             Self::Acknowledgements => "acknowledgements queue on the way back",
             Self::SharedQueue => "other flows keep a queue",
             Self::Congestion => "the path has cross traffic or random loss",
@@ -252,7 +252,6 @@ mod tests {
         is_oversubscribed: false,
         is_ack_limited: false,
         has_foreign_queue: false,
-        is_full: false,
     };
     const LOSSY_PATH: PathState = PathState { is_lossy: true, ..USUAL_PATH };
     const SHORT_PATH: PathState = PathState { is_short: true, ..USUAL_PATH };
@@ -315,7 +314,7 @@ mod tests {
             PathConditions { path: CROWDED_PATH, state: State::Disabled, ..SIXTEEN_STREAMS };
         assert_eq!(
             crowded.search_direction(),
-            (SearchDirection::JumpTo(4), LimitingFactor::InitialWindows)
+            (SearchDirection::JumpTo(4), LimitingFactor::FewSegments)
         );
         let others = PathConditions { streams: 2, ..crowded };
         assert_eq!(

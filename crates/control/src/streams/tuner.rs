@@ -257,7 +257,7 @@ impl StreamTuner {
     /// Returns a smaller number that the findings about the path require at once.
     fn fitting_streams(&self, latest: &Observation) -> Option<(u32, LimitingFactor)> {
         let factor = match latest.path {
-            PathState { is_oversubscribed: true, .. } => LimitingFactor::InitialWindows,
+            PathState { is_oversubscribed: true, .. } => LimitingFactor::FewSegments,
             PathState { is_ack_limited: true, .. } => LimitingFactor::Acknowledgements,
             _ => return None,
         };

@@ -240,7 +240,7 @@ fn oversubscribed_path_takes_a_quarter_of_the_streams() {
     copy.seen.path.is_oversubscribed = true;
     copy.on_path(State::Limited, 1.0, |n| 10.0 / n);
     assert_eq!(copy.decisions, [4, 2], "it stays so");
-    assert_eq!(copy.last.unwrap().reason, Reason::KnownFit(LimitingFactor::InitialWindows));
+    assert_eq!(copy.last.unwrap().reason, Reason::KnownFit(LimitingFactor::FewSegments));
 }
 
 #[test]
