@@ -81,7 +81,7 @@ pub enum LimitingFactor {
     PathFull,
     /// The user's maximum rate is reached.
     RateMax,
-    /// The initial windows of all streams exceed what the path carries.
+    /// The path holds only a few segments of each stream.
     FewSegments,
     /// A queue of acknowledgements limits the rate; fewer streams need fewer of them.
     Acknowledgements,
