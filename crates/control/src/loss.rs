@@ -3,16 +3,13 @@
 //! Random loss is proportional to the number of segments; congestion loss is not.
 
 use crate::pacing::DEFAULT_MSS;
+use crate::tcp::INITIAL_WINDOW_SEGMENTS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
 /// Growth of the loss rate over the baseline that still counts as random. (chosen: random loss
 /// follows the number of segments; cross traffic that congests the path adds more)
 const MAX_LOSS_GROWTH: f64 = 2.0;
-
-/// Retransmitted segments beyond the expected number that still count as random. (chosen: a few
-/// losses are chance)
-const RANDOM_LOSS_SEGMENTS: f64 = 10.0;
 
 /// Retransmissions of a number of segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -43,10 +40,12 @@ impl LossSample {
     }
 
     /// Returns true if the loss exceeds that of a path with the `baseline` loss rate.
+    ///
+    /// The loss of one burst, an initial window, is chance.
     #[must_use]
     pub fn exceeds(self, baseline: Self) -> bool {
         let expected = baseline.loss_rate() * self.segments as f64;
-        self.retransmits as f64 > expected * MAX_LOSS_GROWTH + RANDOM_LOSS_SEGMENTS
+        self.retransmits as f64 > expected * MAX_LOSS_GROWTH + INITIAL_WINDOW_SEGMENTS as f64
     }
 
     /// Returns the sustainable rate of `streams` streams at this loss rate: MSS / RTT · √(3/2p)

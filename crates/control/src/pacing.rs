@@ -15,7 +15,7 @@ pub const DEFAULT_MSS: Bytes = Bytes(1448);
 /// MSS of a 1500-byte packet with the 40-byte IPv6 header (RFC 8200 §3), in bytes.
 pub const DEFAULT_MSS_V6: Bytes = Bytes(1428);
 
-/// MTU of Ethernet, in bytes.
+/// MTU of Ethernet (RFC 894), in bytes.
 pub const DEFAULT_MTU: Bytes = Bytes(1500);
 
 /// Smallest window: two segments. With one, the receiver delays its ACK (RFC 5681 §4.2).

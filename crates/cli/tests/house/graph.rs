@@ -367,7 +367,7 @@ fn defined_name(item: &Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,
@@ -381,7 +381,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-fn is_test(attribute: &Attribute) -> bool {
+pub(crate) fn is_test(attribute: &Attribute) -> bool {
     let is_cfg_test = |list: &syn::MetaList| list.tokens.to_string() == "test";
     attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(is_cfg_test)
 }

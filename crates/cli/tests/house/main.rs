@@ -2,6 +2,7 @@
 //!
 //! CONTRIBUTING.md states the rules and their reasons. Each failure names a file and a line.
 
+mod constants;
 mod dependencies;
 mod docs;
 mod files;

@@ -26,7 +26,7 @@ const MAX_STEPS_ABOVE_CAPACITY: u32 = 2;
 /// round)
 const TRIM_GAIN: f64 = 0.5;
 
-/// Share of the limit from which the window limits the rate.
+/// Share of the limit from which the window limits the rate: within the error of a rate.
 pub(super) const USED_SHARE: f64 = 1.0 - RATE_DEVIATION;
 
 /// Rounds in a row with such a queue. (chosen: slow start may make one for a round or two)
@@ -36,7 +36,8 @@ const ACK_LIMITED_ROUNDS: u32 = 2;
 /// much)
 pub(super) const MAX_TRIAL_QUEUE: f64 = 0.25;
 
-/// RTTs of a long queue. (chosen: no jitter is as long)
+/// RTTs of a long queue. (measured, `cellular-weak` in virtual time: without, a path of 0.4 to 4
+/// Mbit/s carries a quarter less)
 pub(super) const LONG_QUEUE_RTTS: u32 = 2;
 
 /// Growth of the window.

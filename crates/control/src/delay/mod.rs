@@ -33,10 +33,6 @@ use samples::{MIN_ROUND, REPAIR_TIME};
 use std::time::Duration;
 use target::Level;
 
-/// Doublings of these times at most, one for each return that was shorter. (TCP doubles its timeout
-/// for each loss, RFC 6298 §5.5; chosen: up to five minutes without a queue)
-const MAX_QUIET_DOUBLINGS: u32 = 5;
-
 /// Part of the capacity for BBR beside flows that fill the line: one of two.
 const SHARED_PACING_GAIN: f64 = 0.5;
 
@@ -59,8 +55,9 @@ pub struct DelayController {
     quiet_since: Duration,
     /// Time of the last return from [`State::Disabled`].
     returned_at: Option<Duration>,
-    /// Doublings of the time before the next return.
-    quiet_doublings: u32,
+    /// Time without a queue before the next return: doubled by each that was shorter, as TCP's
+    /// time-out is by each loss (RFC 6298 §5.5).
+    quiet_time: Duration,
 }
 
 impl DelayController {
@@ -77,7 +74,7 @@ impl DelayController {
             limiter: Limiter::default(),
             quiet_since: Duration::ZERO,
             returned_at: None,
-            quiet_doublings: 0,
+            quiet_time: MIN_RTT_FILTER_LEN,
         }
     }
 
@@ -254,10 +251,9 @@ impl DelayController {
             self.path.capacity = None;
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }
-        let quiet_time = latest.now.saturating_sub(self.quiet_since);
         // CUBIC flows lose nothing for more than ten seconds.
-        let doublings = self.quiet_doublings + u32::from(stands);
-        if quiet_time < MIN_RTT_FILTER_LEN * (1 << doublings) {
+        let quiet_time = if stands { self.quiet_time * 2 } else { self.quiet_time };
+        if latest.now.saturating_sub(self.quiet_since) < quiet_time {
             return None;
         }
         self.returned_at = Some(latest.now);
@@ -278,10 +274,10 @@ impl DelayController {
     }
 
     fn enter_disabled(&mut self, now: Duration, reason: Reason) -> Decision {
-        let was_brief = |at: Duration| now < at + MIN_RTT_FILTER_LEN * (1 << self.quiet_doublings);
-        self.quiet_doublings = match self.returned_at.take().map(was_brief) {
-            Some(true) => (self.quiet_doublings + 1).min(MAX_QUIET_DOUBLINGS),
-            _ => 0,
+        let was_brief = |at: Duration| now < at + self.quiet_time;
+        self.quiet_time = match self.returned_at.take().map(was_brief) {
+            Some(true) => self.quiet_time.saturating_mul(2),
+            _ => MIN_RTT_FILTER_LEN,
         };
         (self.quiet_since, self.left_by) = (now, Some(reason));
         self.enter(State::Disabled, now, reason)

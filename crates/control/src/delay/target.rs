@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Share of the RTT that is the target. (chosen: a quarter of a shallow buffer)
 const RTT_SHARE: f64 = 0.025;
 
-/// Shortest target of a path: below it, the batching of receivers dominates.
+/// Shortest target of a path: below it, the batching of receivers dominates, as in trains.
 const LEAST: Duration = MIN_TRAIN_TIME;
 
 /// Longest target of a path of constant rate. (chosen: half of what may stand, 5 ms)

@@ -280,13 +280,13 @@ fn brief_returns_double_the_quiet_time() {
     let mut wait = |limited: Duration| {
         now += limited;
         controller.enter_disabled(now, Reason::Unsteady);
-        let time = MIN_RTT_FILTER_LEN * (1 << controller.quiet_doublings);
+        let time = controller.quiet_time;
         now += time;
         controller.returned_at = Some(now);
         time.as_secs()
     };
-    let times: Vec<u64> = [1, 1, 19, 1, 1, 1, 1, 400, 1].map(|s| wait(MS * s * 1_000)).into();
-    assert_eq!(times, [10, 20, 40, 80, 160, 320, 320, 10, 20]);
+    let times: Vec<u64> = [1, 1, 19, 1, 1, 1, 1, 640, 1].map(|s| wait(MS * s * 1_000)).into();
+    assert_eq!(times, [10, 20, 40, 80, 160, 320, 640, 10, 20]);
 }
 
 #[test]

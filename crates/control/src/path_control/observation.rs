@@ -9,7 +9,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 
 /// Min RTT from which every second tick suffices to sample the streams. An RTT
 /// still has two samples.
-pub const SPARSE_SAMPLING_RTT: Duration = TICK.saturating_mul(2 * 2);
+pub const SPARSE_SAMPLING_RTT: Duration = TICK.saturating_mul(4);
 
 /// Input of the controller at a tick. Counters are cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -72,6 +72,14 @@ pub(super) fn interval_for((round_trips, time): (u32, Duration), min_rtt: Durati
     time.max(min_rtt * round_trips)
 }
 
+/// Returns the time in which a change is complete: half of a search.
+///
+/// A stream ends with its block, which takes long on a slow line; after a change of the rate limit
+/// the data in the buffers of both hosts still arrives at another rate.
+pub(super) fn settle_time(min_rtt: Duration) -> Duration {
+    interval_for(MAX_SEARCH_TIME, min_rtt) / 2
+}
+
 /// Returns the rate between two observations.
 pub(super) fn rate_between(earlier: &Observation, latest: &Observation) -> Rate {
     let received = Bytes(latest.received.0.saturating_sub(earlier.received.0));

@@ -1,14 +1,10 @@
 //! One sample: the throughput of a number of streams during an interval of the real transfer.
 
 use super::observation::Sample;
-use super::observation::{INTERVAL, Observation, interval_for, rate_between};
+use super::observation::{INTERVAL, Observation, interval_for, rate_between, settle_time};
 use crate::loss::LossSample;
 use crate::units::Bytes;
 use std::time::Duration;
-
-/// Time to wait for the requested number of streams. (chosen: a stream ends with its block, which
-/// takes long on a slow line)
-const STREAM_COUNT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Returns the time of a sample; slow start before it may take as long.
 pub(super) fn sample_time(min_rtt: Duration) -> Duration {
@@ -54,7 +50,7 @@ impl Sampler {
     pub(super) fn observe(&mut self, latest: &Observation) -> Option<(Sample, LossSample)> {
         let Observation { now, min_rtt, .. } = *latest;
         let is_ready = latest.active_streams == self.streams
-            || now >= self.requested_at + STREAM_COUNT_TIMEOUT;
+            || now >= self.requested_at + settle_time(min_rtt);
         if self.reached_at.is_none() && is_ready {
             self.reached_at = Some(now);
             // If the number is not reached, the sample is of the active streams.

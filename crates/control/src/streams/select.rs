@@ -5,12 +5,6 @@ use super::observation::Sample;
 use crate::path_control::RATE_DEVIATION;
 use std::cmp::Ordering;
 
-/// Gain per added stream, relative to that of the first ones, below which sampling ends.
-const FLAT_GAIN: f64 = RATE_DEVIATION / 2.0;
-
-/// Largest number of samples. (chosen: a search takes ten seconds at most)
-const MAX_SAMPLES: usize = 6;
-
 /// ExpSelection (Yildirim 2009 §3.2): doubles the number of streams until the throughput is flat.
 #[derive(Debug, Clone)]
 pub struct ExpSelection {
@@ -42,7 +36,7 @@ impl ExpSelection {
     pub fn record(&mut self, sample: Sample) {
         let last = self.samples.last().copied();
         self.samples.push(sample);
-        let is_last = self.samples.len() >= MAX_SAMPLES || sample.streams >= self.max;
+        let is_last = sample.streams >= self.max;
         self.is_complete =
             is_last || last.is_some_and(|last| !self.has_sufficient_slope(last, sample));
     }
@@ -60,8 +54,8 @@ impl ExpSelection {
         let one = rate(*first) / f64::from(first.streams.max(1));
         let added = f64::from(sample.streams) - f64::from(last.streams);
         let slope = (rate(sample) - rate(last)) / added;
-        // NaN compares as insufficient.
-        slope.partial_cmp(&(FLAT_GAIN * one)) == Some(Ordering::Greater)
+        // Less than the error of a rate shows no gain; NaN compares as insufficient.
+        slope.partial_cmp(&(RATE_DEVIATION * one)) == Some(Ordering::Greater)
     }
 }
 
@@ -102,7 +96,7 @@ impl Halving {
         let highest = self.samples.iter().map(rate).fold(0.0, f64::max);
         let brings_less = rate(&sample) < highest * NEAR_BEST_SHARE;
         self.samples.push(sample);
-        let is_last = self.samples.len() >= MAX_SAMPLES || sample.streams <= self.min;
+        let is_last = sample.streams <= self.min;
         self.is_complete = is_last || brings_less;
     }
 
@@ -131,7 +125,7 @@ mod tests {
         assert_eq!(sampled(16, 2, |_| 95.0), [16, 8, 4, 2]);
         assert_eq!(sampled(16, 7, |_| 95.0), [16, 8, 7]);
         assert_eq!(sampled(16, 1, |n| f64::from(n).min(5.0)), [16, 8, 4]);
-        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2]);
+        assert_eq!(sampled(64, 0, |_| 95.0), [64, 32, 16, 8, 4, 2, 1]);
         assert_eq!(sampled(2, 4, |_| 0.0), [4]);
     }
 
@@ -155,7 +149,7 @@ mod tests {
 
     #[test]
     fn exp_selection_is_bounded() {
-        assert_eq!(sampled(1, 1000, |n| n), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(sampled(1, 100, |n| n), [1, 2, 4, 8, 16, 32, 64, 100]);
         assert_eq!(sampled(4, 50, |n| n), [4, 8, 16, 32, 50]);
         assert_eq!(sampled(0, 0, |n| n), [1]);
         assert_eq!(sampled(9, 4, |n| n), [4]);

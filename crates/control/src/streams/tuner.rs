@@ -8,6 +8,7 @@ mod tests;
 use super::model_fit::{ChoiceReason, StreamChoice, best_streams, fewest_streams};
 use super::observation::{
     INTERVAL, MAX_SEARCH_TIME, Observation, Sample, fills_line, interval_for, rate_between,
+    settle_time,
 };
 use super::policy::{LimitingFactor, PathConditions, SearchDirection};
 use super::sampler::{Sampler, losses, sample_time};
@@ -24,10 +25,6 @@ use std::time::Duration;
 
 /// Evaluations in a row that must agree on the limiting factor. (chosen: by trial)
 const MIN_AGREEING_INTERVALS: u32 = 2;
-
-/// Time after a change of the rate limit in which nothing is evaluated. (chosen: what lies in the
-/// buffers of both hosts then arrives at another rate, and the sender pauses)
-const RATE_MAX_SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// BBR trials without both samples before it is given up. (chosen: each costs the time to recover)
 const MAX_INCONCLUSIVE_TRIALS: u32 = 2;
@@ -229,7 +226,7 @@ impl StreamTuner {
     /// Forgets what was measured under another rate limit, and ends a search.
     fn on_rate_max_change(&mut self, latest: &Observation) -> Option<Decision> {
         (self.agreement, self.result, self.interval_start) = (None, None, None);
-        self.settled_at = latest.now + RATE_MAX_SETTLE_TIME;
+        self.settled_at = latest.now + settle_time(latest.min_rtt);
         let search = self.search.take()?;
         if let Selection::Bbr(_) = search.selection
             && self.bbr_baseline.take().is_some()

@@ -96,7 +96,7 @@ fn rate_max_that_changes_starts_the_search_again() {
         copy.run(5.0, |_| 900.0, 0.8, 0.1);
         assert_eq!(copy.decisions, [8, 4, 8], "{limit:?}");
         copy.seen.rate_max = None;
-        copy.run(5.0, |_| 900.0, 0.8, 0.1);
+        copy.run(8.0, |_| 900.0, 0.8, 0.1);
         copy.decisions.split_off(3)
     };
     assert_eq!(decisions_after(None), [0; 0], "the result stands");
@@ -379,7 +379,7 @@ fn sample_counts_the_active_streams() {
         ..Transfer::new(4, 64).seen
     };
     let mut sampler = Sampler::new(16, Duration::ZERO);
-    let taken = (1..600).find_map(|look| sampler.observe(&seen(look * 10, 9)));
+    let taken = (1..800).find_map(|look| sampler.observe(&seen(look * 10, 9)));
     assert_eq!(taken.unwrap().0.streams, 9);
     let mut sampler = Sampler::new(16, Duration::ZERO);
     let taken = (1..200).find_map(|look| sampler.observe(&seen(look * 10, 16)));
