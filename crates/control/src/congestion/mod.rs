@@ -26,8 +26,9 @@ use std::time::Duration;
 /// paced)
 const INITIAL_CWND_DATAGRAMS: u64 = 32;
 
-/// Growth tried by probes after those with loss, at least.
-const MIN_BW_GROWTH: f64 = 1.0 + (BW_GROWTH - 1.0) / 2.0 / 2.0;
+/// Growth tried by probes after those with loss, at least: a quarter of the first. (measured,
+/// docs/algorithms/sensitivity-quic.md: more or less is sent again)
+const MIN_BW_GROWTH: f64 = 1.0 + (BW_GROWTH - 1.0) / 4.0;
 
 /// Rounds in a row without that growth after which the path is full. (BBR: 3)
 const MAX_FULL_BW_COUNT: u32 = 3;
@@ -43,7 +44,8 @@ const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 /// tcp_bbr.c)
 const CYCLE_ROUNDS: u64 = 8;
 
-/// Rounds after a reduction in which growth is not followed by another probe at once.
+/// Rounds after a reduction in which growth is not followed by another probe at once: two cycles.
+/// (measured, docs/algorithms/sensitivity-quic.md: after one, more is sent again)
 const REGROWTH_ROUNDS: u64 = 2 * CYCLE_ROUNDS;
 
 /// Index of the first round: late enough after the initial `last_reduction`.
@@ -166,6 +168,8 @@ struct Round {
     min_rtt: Option<Duration>,
     acked_bytes: u64,
     lost_bytes: u64,
+    /// Datagrams were marked instead of dropped (ECN-CE, RFC 3168).
+    is_marked: bool,
     /// Highest delivery rate. (BBR.bw_latest)
     max_bw: f64,
     /// The sender lacked data at some moment.
@@ -373,6 +377,11 @@ impl ModelBased {
         }
     }
 
+    /// Records that datagrams arrived with a congestion mark (ECN-CE, RFC 9002 §7.1).
+    pub fn on_marked(&mut self) {
+        self.round.is_marked = true;
+    }
+
     /// Returns what the hosts may hold back: a burst being sent, one received, and one
     /// acknowledged. (BBRQuantizationBudget)
     fn hosts_share(&self) -> u64 {
@@ -409,7 +418,7 @@ impl ModelBased {
         if loss > MAX_RANDOM_LOSS && !round.app_limited {
             self.on_excessive_loss(&round, prior_bw);
             self.overflows.excessive_bw = queue_stands.then_some(round.max_bw);
-        } else if queue_stands && round.lost_bytes > 0 {
+        } else if round.is_marked || queue_stands && round.lost_bytes > 0 {
             self.on_overflow(&round);
         }
         if !matches!(self.state, State::Down { .. }) {
@@ -511,7 +520,10 @@ impl ModelBased {
         } else if !had_raised_rtt {
             self.full_bw.1 += 1;
         }
-        if (queue_stands && self.full_bw.1 > 0) || self.full_bw.1 >= MAX_FULL_BW_COUNT {
+        if round.is_marked
+            || (queue_stands && self.full_bw.1 > 0)
+            || self.full_bw.1 >= MAX_FULL_BW_COUNT
+        {
             self.state = State::Drain;
         }
     }
@@ -533,7 +545,9 @@ impl ModelBased {
         }
     }
 
-    /// Reduces the bandwidth after a queue has overflowed: the path is shared or has become slower.
+    /// Reduces the bandwidth after a queue has overflowed, or was about to, as marks say.
+    ///
+    /// The path is shared or has become slower.
     ///
     /// By CUBIC's factor at most once a cycle, else to what was delivered. Overflows that continue
     /// are due to flows that do not reduce.
@@ -546,7 +560,8 @@ impl ModelBased {
             return;
         }
         let bw = self.bw().unwrap_or(f64::INFINITY);
-        if !is_later {
+        // Flows that respond to marks reduce at each of them (RFC 3168 §6.1.2).
+        if !is_later || round.is_marked {
             (self.overflows.last_reduction, self.overflows.later) = (round.index, 0);
             self.bw_shortterm = round.max_bw.min(bw * CUBIC_BETA);
             return;

@@ -476,6 +476,29 @@ fn continued_overflows_reduce_twice_more_and_then_no_more() {
 }
 
 #[test]
+fn marks_reduce_without_a_queue_or_a_loss() {
+    let mut control = cruising();
+    let full = control.bw().unwrap();
+    let mut left = |marks: &[bool]| {
+        for &is_marked in marks {
+            (control.state, control.round.max_bw) = (State::Cruise(9), full);
+            if is_marked {
+                control.on_marked();
+            }
+            control.on_round_end(MS * 100);
+        }
+        control.bw().unwrap() / full
+    };
+    assert!((left(&[false]) - 1.0).abs() < 1e-9);
+    assert!((left(&[true, true]) - CUBIC_BETA).abs() < 1e-9, "the second is of earlier data");
+    assert!((left(&[true]) - CUBIC_BETA.powi(2)).abs() < 1e-9, "each counts");
+    control.state = State::Startup;
+    control.on_marked();
+    control.on_round_end(MS * 100);
+    assert_eq!(control.state, State::Drain);
+}
+
+#[test]
 fn growth_after_reduction_waits_for_next_cycle() {
     for (since, state) in [(REGROWTH_ROUNDS, State::Cruise(6)), (REGROWTH_ROUNDS + 1, State::Up)] {
         let mut control = cruising();

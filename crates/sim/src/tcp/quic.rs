@@ -44,6 +44,11 @@ impl Quic {
         self.model.on_ack(now, sent, Bytes(segments * MSS), is_app_limited);
     }
 
+    /// Records that segments have arrived with a congestion mark.
+    pub(super) fn on_marked(&mut self) {
+        self.model.on_marked();
+    }
+
     /// Ends an acknowledgement that reveals `lost` segments; `in_flight` are left.
     pub(super) fn on_end_ack(&mut self, lost: u64, in_flight: u64, is_app_limited: bool) {
         self.model.on_end_acks(Bytes(in_flight * MSS), is_app_limited);

@@ -2,6 +2,7 @@
 
 use crate::{DATA_SHARE, MS, SEC, alone, mbit, port, preset};
 use bankfull_control::Bytes;
+use bankfull_sim::link::queue::QueueConfig;
 use bankfull_sim::tcp::Algorithm;
 use bankfull_sim::world::{FlowConfig, World};
 use bankfull_sim::{Loss, PathConfig};
@@ -24,6 +25,24 @@ fn equal_flows_share_fairly_in_the_long_run() {
         let share = rates[0] / total;
         assert!((share - 0.5).abs() < 0.1, "{algorithm:?}: {rates:?}");
     }
+}
+
+#[test]
+fn quic_and_cubic_share_behind_codel_with_ecn() {
+    let mut path = PathConfig::new(mbit(100.0), MS * 20, Bytes(2_000_000));
+    path.forward.queue = QueueConfig::Codel(Default::default());
+    path.forward.ecn = true;
+    let mut world = World::new(3);
+    let route = world.add_path(&path);
+    let flows = [Algorithm::Cubic, Algorithm::Quic].map(|algorithm| {
+        world.add_flow(FlowConfig { algorithm, ecn: true, ..FlowConfig::new(&route) })
+    });
+    world.run_until(SEC * 30);
+    let [cubic, quic] = flows.map(|flow| world.report(flow));
+    let share = quic.goodput.bits_per_sec() as f64 / (1e8 * DATA_SHARE);
+    assert!((0.4..0.75).contains(&share), "{share}");
+    assert!(quic.stats.sender.marked > 0);
+    assert_eq!((cubic.stats.sender.retransmits, quic.stats.sender.retransmits), (0, 0));
 }
 
 #[test]

@@ -128,7 +128,12 @@ impl Controller for PathController {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
-        self.delivery.on_lost(Bytes(lost_bytes), is_persistent_congestion);
+        // Without a loss, the event is a mark (`process_ecn`, connection/mod.rs, quinn-proto).
+        if lost_bytes == 0 && !is_persistent_congestion {
+            self.delivery.on_marked();
+        } else {
+            self.delivery.on_lost(Bytes(lost_bytes), is_persistent_congestion);
+        }
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {

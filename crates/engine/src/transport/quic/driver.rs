@@ -439,8 +439,7 @@ impl EventLoop {
             UdpSockRef::from(&self.driver.socket),
             &quinn_udp::Transmit {
                 destination: transmit.destination,
-                // The congestion control ignores ECN marks, so none are requested.
-                ecn: None,
+                ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
                 contents: &bytes[..transmit.size],
                 segment_size: transmit.segment_size,
                 src_ip: transmit.src_ip,

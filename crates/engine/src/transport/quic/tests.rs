@@ -2,7 +2,9 @@ use super::*;
 use crate::base::strangers::GREETING_GRACE;
 use crate::transport::identity::Identity;
 use crate::transport::tls;
+use quinn_udp::EcnCodepoint;
 use std::io::{Read, Write};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -30,10 +32,15 @@ fn server(identity: &Identity) -> QuicServer {
 }
 
 pub(crate) fn pair() -> Pair {
+    pair_through(|server| server)
+}
+
+/// Connects to the address that a relay in front of the server has.
+fn pair_through(relay: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
     let state = TempDir::new().unwrap();
     let identity = Identity::load_or_generate(state.path()).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
+    let address = relay(socket.local_addr().unwrap());
     let (port, streams) = QuicPort::server(socket, server(&identity)).unwrap();
     let client = QuicPort::client(address, Arc::default()).unwrap();
     let config = tls::client_config().unwrap();
@@ -67,6 +74,73 @@ fn stream_carries_data_both_ways() {
     remote.shutdown();
     drop(local);
     assert_eq!(remote.read(&mut [0]).unwrap(), 0);
+}
+
+/// Marks datagrams to `target` (CE); returns its address and the codepoints they had.
+fn marking_relay(target: SocketAddr) -> (SocketAddr, Receiver<Option<EcnCodepoint>>) {
+    let (near, far) = (UdpSocket::bind("127.0.0.1:0"), UdpSocket::bind("127.0.0.1:0"));
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let address = near.local_addr().unwrap();
+    let (seen, marks) = mpsc::channel();
+    thread::spawn(move || {
+        let states =
+            [&near, &far].map(|socket| UdpSocketState::new(UdpSockRef::from(socket)).unwrap());
+        let mut client = target;
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let sockets = [&near, &far];
+                let mut meta = [quinn_udp::RecvMeta::default()];
+                let mut buffers = [io::IoSliceMut::new(&mut bytes)];
+                let socket = UdpSockRef::from(sockets[from]);
+                if states[from].recv(socket, &mut buffers, &mut meta).is_err() {
+                    continue;
+                }
+                let [meta] = meta;
+                let is_outgoing = from == 0;
+                if is_outgoing {
+                    client = meta.addr;
+                    if seen.send(meta.ecn).is_err() {
+                        return;
+                    }
+                }
+                let datagrams = quinn_udp::Transmit {
+                    destination: if is_outgoing { target } else { client },
+                    // Of those that are capable, as a router does.
+                    ecn: meta.ecn.filter(|_| is_outgoing).map(|_| EcnCodepoint::Ce),
+                    contents: &bytes[..meta.len],
+                    segment_size: Some(meta.stride).filter(|&stride| stride < meta.len),
+                    src_ip: None,
+                };
+                let _ = states[to].try_send(UdpSockRef::from(sockets[to]), &datagrams);
+            }
+        }
+    });
+    (address, marks)
+}
+
+#[test]
+fn datagrams_are_ecn_capable_and_marks_reach_the_sender() {
+    let mut marks = None;
+    let pair = pair_through(|server| {
+        let (address, seen) = marking_relay(server);
+        marks = Some(seen);
+        address
+    });
+    let mut local = pair.connection.open(TIMEOUT).unwrap();
+    let sender = thread::spawn(move || {
+        local.write_all(&vec![7; 300_000]).unwrap();
+        local.wait_until_acked(TIMEOUT);
+    });
+    let (mut remote, _) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    remote.read_exact(&mut vec![0; 300_000]).unwrap();
+    sender.join().unwrap();
+    let seen: Vec<_> = marks.unwrap().try_iter().collect();
+    // Probes of the path MTU are not capable.
+    let capable = seen.iter().filter(|ecn| **ecn == Some(EcnCodepoint::Ect0)).count();
+    assert!(capable > 5 && 2 * capable > seen.len(), "{seen:?}");
+    let path = pair.connection.conn.state().connection.stats().path;
+    assert!(path.congestion_events > 0, "{path:?}");
 }
 
 #[test]

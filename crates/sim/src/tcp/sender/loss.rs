@@ -1,6 +1,7 @@
 //! Detection of losses and marks, and recovery.
 
 use super::{AckEffects, Segments, Sender};
+use crate::tcp::quic::Quic;
 use crate::tcp::receiver::Arrival;
 use crate::tcp::recovery::{RateReduction, State, Undo};
 use crate::tcp::window::AckProgress;
@@ -17,7 +18,10 @@ impl Sender {
         let start = arrival.segments.number;
         let end = start + arrival.segments.count();
         let mut delivered = 0;
-        self.counts.marked += if arrival.is_marked { end - start } else { 0 };
+        if arrival.is_marked {
+            self.counts.marked += end - start;
+            self.congestion.update_quic(Quic::on_marked);
+        }
         while let Some(sent) = self.flight.take(start, end) {
             delivered += sent.segments.count();
             effects.sent_at = Some(sent.at);
