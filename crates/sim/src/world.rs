@@ -25,6 +25,10 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+/// Bytes of a report of the MTU: IPv4 header (20), ICMP header (8), and 28 bytes of the dropped
+/// packet (RFC 792).
+const TOO_LONG_BYTES: u32 = 56;
+
 /// Identifier of a link in a [`World`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkId(usize);
@@ -61,6 +65,8 @@ impl Route {
 enum Payload<F> {
     Segments(FlowId, Segments),
     Ack(FlowId, Ack),
+    /// Report that a link takes packets of so many bytes at most (RFC 1191).
+    TooLong(FlowId, u32),
     Foreign(Foreign<F>),
 }
 
@@ -406,6 +412,10 @@ impl<F: Clone> World<F> {
                 flow.sender.on_ack(now, &ack, &mut flow.receiver);
                 self.send(id);
             }
+            Payload::TooLong(id, mtu) => {
+                self.flows[id.0].sender.on_packet_too_long(now, mtu);
+                self.send(id);
+            }
             Payload::Foreign(foreign) => return Some(foreign.arrive(now, is_marked)),
         }
         None
@@ -457,15 +467,24 @@ impl<F: Clone> World<F> {
     fn link_of(&self, hop: usize, payload: &Payload<F>) -> Option<LinkId> {
         match payload {
             Payload::Segments(id, _) => self.flows[id.0].route.forward.get(hop).copied(),
-            Payload::Ack(id, _) => self.flows[id.0].route.reverse.get(hop).copied(),
+            Payload::Ack(id, _) | Payload::TooLong(id, _) => {
+                self.flows[id.0].route.reverse.get(hop).copied()
+            }
             Payload::Foreign(foreign) => foreign.route.get(hop).copied(),
         }
     }
 
     /// Offers packets to a link.
+    ///
+    /// If they are too long, the MTU is reported to their sender over the whole way back, as by the
+    /// lab's emulator.
     fn offer(&mut self, link: LinkId, hop: usize, payload: Payload<F>, is_marked: bool) {
         let mut packets = match &payload {
             Payload::Segments(id, segments) => {
+                let mtu = self.links[link.0].config().mtu_at(self.now);
+                if let Some(mtu) = mtu.filter(|mtu| segments.burst().bytes_of(0) > *mtu) {
+                    self.forward(0, Payload::TooLong(*id, mtu));
+                }
                 let flow = flow_hash(id.0, false);
                 let is_capable = self.flows[id.0].is_ect();
                 let ecn = if is_capable { Ecn::Capable } else { Ecn::NotCapable };
@@ -475,6 +494,10 @@ impl<F: Clone> World<F> {
                 let burst = Burst::packet(HEADER_BYTES);
                 let packets = Packets::new(burst, flow_hash(id.0, true), (hop, payload));
                 Packets { is_pure_ack: true, ..packets }
+            }
+            Payload::TooLong(id, _) => {
+                let burst = Burst::packet(TOO_LONG_BYTES);
+                Packets::new(burst, flow_hash(id.0, true), (hop, payload))
             }
             Payload::Foreign(foreign) => {
                 foreign.clone().packets(|foreign| (hop, Payload::Foreign(foreign)))
@@ -498,7 +521,7 @@ impl<F: Clone> World<F> {
                 Payload::Segments(id, segments) => {
                     (Payload::Segments(id, segments.in_run(first, count)), at)
                 }
-                Payload::Ack(..) => (payload, at),
+                Payload::Ack(..) | Payload::TooLong(..) => (payload, at),
                 Payload::Foreign(foreign) => {
                     let at =
                         if hop == foreign.route.len() { at.max(foreign.not_before) } else { at };

@@ -128,6 +128,7 @@ pub(super) struct Bbr {
     is_restart: bool,
     policer: Policer,
     aggregation: Aggregation,
+    mss: u64,
 }
 
 impl Bbr {
@@ -145,7 +146,14 @@ impl Bbr {
             is_restart: false,
             policer: Policer::default(),
             aggregation: Aggregation::default(),
+            mss: MSS,
         }
+    }
+
+    /// Sets the payload bytes of a segment; the modelled rate stays that of segments
+    /// (bbr_rate_bytes_per_sec, tcp_bbr.c).
+    pub(super) fn set_mss(&mut self, mss: u64) {
+        self.mss = mss;
     }
 
     /// Starts the flow with the RTT of the handshake.
@@ -155,7 +163,7 @@ impl Bbr {
     pub(super) fn start(&mut self, now: Duration, rtt: Duration) {
         self.min_rtt = MinRtt { value: Duration::MAX, at: now, ..MinRtt::default() };
         let rate = INITIAL_WINDOW as f64 / rtt.as_secs_f64().max(1e-6);
-        self.pacing_rate = bytes_per_sec(rate * STARTUP_GAIN * PACING_MARGIN);
+        self.pacing_rate = bytes_per_sec(rate * STARTUP_GAIN * PACING_MARGIN, self.mss);
         self.aggregation.begin_epoch(now);
     }
 
@@ -170,7 +178,8 @@ impl Bbr {
         let value = rtt.min().unwrap_or(Duration::MAX);
         self.min_rtt = MinRtt { value, at: now, ..MinRtt::default() };
         let smoothed = rtt.smoothed().unwrap_or_default().as_secs_f64();
-        self.pacing_rate = bytes_per_sec(window as f64 / smoothed.max(1e-6) * STARTUP_GAIN);
+        self.pacing_rate =
+            bytes_per_sec(window as f64 / smoothed.max(1e-6) * STARTUP_GAIN, self.mss);
         self.bandwidth.round_end = total.delivered;
         self.aggregation.begin_epoch(now);
     }
@@ -252,7 +261,7 @@ impl Bbr {
     }
 
     fn set_pacing_rate(&mut self, gain: f64) {
-        let rate = bytes_per_sec(self.rate() * gain * PACING_MARGIN);
+        let rate = bytes_per_sec(self.rate() * gain * PACING_MARGIN, self.mss);
         if self.bandwidth.is_full || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -268,7 +277,7 @@ impl Bbr {
 
     /// Returns the size of super-packets (bbr_tso_segs_goal, tcp_bbr.c).
     fn super_packet(&self) -> u64 {
-        let segments = (self.pacing_rate / SUPER_PACKETS_PER_SEC) as u64 / MSS;
+        let segments = (self.pacing_rate / SUPER_PACKETS_PER_SEC) as u64 / self.mss;
         segments.clamp(self.min_super_packet(), MAX_SUPER_PACKET_SEGMENTS)
     }
 
@@ -476,8 +485,8 @@ fn is_recovery(state: State) -> bool {
     matches!(state, State::Recovery | State::Loss)
 }
 
-fn bytes_per_sec(rate: f64) -> f64 {
-    rate * MSS as f64
+fn bytes_per_sec(rate: f64, mss: u64) -> f64 {
+    rate * mss as f64
 }
 
 #[cfg(test)]

@@ -20,9 +20,9 @@ const MIN_SSTHRESH: f64 = 2.0;
 /// Multiplicative decrease of NewReno after a loss (RFC 5681 §3.1).
 const RENO_BETA: f64 = 0.5;
 
-/// Fraction of the window kept as threshold after an idle time (RFC 2861; tcp_current_ssthresh,
+/// Fraction of the window kept as threshold without a loss (RFC 2861; tcp_current_ssthresh,
 /// include/net/tcp.h).
-const IDLE_SSTHRESH_FACTOR: f64 = 0.75;
+const THRESHOLD_FACTOR: f64 = 0.75;
 
 /// Congestion control algorithm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,6 +86,7 @@ impl CongestionControl {
         &mut self,
         now: Duration,
         algorithm: Algorithm,
+        mss: u64,
         rtt: &RttEstimator,
         total: &Total,
     ) {
@@ -95,9 +96,18 @@ impl CongestionControl {
             None => self.threshold,
         };
         *self = Self { window: self.window, threshold, ..Self::new(algorithm) };
+        self.set_mss(mss);
         if let Some(bbr) = &mut self.bbr {
             bbr.take_over(now, self.window as u64, rtt, total);
         }
+    }
+
+    /// Sets the payload bytes of a segment.
+    pub(super) fn set_mss(&mut self, mss: u64) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.set_mss(mss);
+        }
+        self.update_quic(|quic| quic.set_mss(mss));
     }
 
     /// Returns the state of BBR, which paces, and sets its window also during a recovery.
@@ -254,6 +264,11 @@ impl CongestionControl {
         self.hystart = HyStart::default();
     }
 
+    /// Raises the threshold to most of the window (tcp_current_ssthresh, include/net/tcp.h).
+    pub(super) fn keep_threshold(&mut self) {
+        self.threshold = self.threshold.max(self.window * THRESHOLD_FACTOR);
+    }
+
     /// Reduces the window after an idle time: halved for each timeout (RFC 2861; tcp_cwnd_restart,
     /// net/ipv4/tcp_output.c).
     pub(crate) fn on_idle(&mut self, idle: Duration, timeout: Duration) {
@@ -263,7 +278,7 @@ impl CongestionControl {
         self.cubic.on_idle(idle);
         let halvings = (idle.as_secs_f64() / timeout.as_secs_f64()) as i32;
         if halvings > 0 {
-            self.threshold = self.threshold.max(self.window * IDLE_SSTHRESH_FACTOR);
+            self.keep_threshold();
             let round_min_rtt = self.window.min(INITIAL_WINDOW as f64);
             self.window = (self.window / 2_f64.powi(halvings)).max(round_min_rtt);
         }
@@ -361,6 +376,7 @@ impl HyStart {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MSS;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
@@ -462,7 +478,7 @@ mod tests {
         let mut control = CongestionControl::new(Algorithm::Bbr);
         control.window = 50.0;
         control.on_loss();
-        control.replace(MS, Algorithm::Cubic, &RttEstimator::default(), &Total::default());
+        control.replace(MS, Algorithm::Cubic, MSS, &RttEstimator::default(), &Total::default());
         control.set_window_to_threshold();
         assert_eq!((control.window(), control.is_in_slow_start()), (50, true));
     }

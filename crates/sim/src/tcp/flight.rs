@@ -4,9 +4,9 @@
 //! transmission that was presumed lost is remembered until its data is acknowledged: it may still
 //! arrive.
 
+use super::Segments;
 use super::delivery::Stamp;
 use super::rtt::RttEstimator;
-use super::{MSS, Segments};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -53,15 +53,16 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Adds a transmission of a byte range.
+    /// Adds a transmission of a byte range in segments of `mss` bytes.
     pub(super) fn push(
         &mut self,
         at: Duration,
-        range: (u64, u64),
+        (start, end): (u64, u64),
+        mss: u64,
         is_retransmission: bool,
         stamp: Stamp,
     ) -> Segments {
-        let segments = Segments { number: self.next_number, start: range.0, end: range.1 };
+        let segments = Segments { number: self.next_number, start, end, mss };
         self.next_number += segments.count();
         let sent = Transmission { segments, at, is_retransmission, stamp };
         self.add_to_pipe(&sent);
@@ -99,7 +100,16 @@ impl Flight {
 
     /// Removes and returns the oldest transmission, which is presumed lost.
     pub(super) fn presume_oldest_lost(&mut self) -> Option<Transmission> {
-        let sent = self.transmissions.pop_front()?;
+        self.presume_lost(0)
+    }
+
+    /// Removes and returns the oldest transmission with larger segments, which is presumed lost.
+    pub(super) fn presume_larger_lost(&mut self, mss: u64) -> Option<Transmission> {
+        self.presume_lost(self.transmissions.iter().position(|sent| sent.segments.largest() > mss)?)
+    }
+
+    fn presume_lost(&mut self, at: usize) -> Option<Transmission> {
+        let sent = self.transmissions.remove(at)?;
         self.remove_from_pipe(&sent);
         let number = sent.segments.number;
         if self.presumed_lost.back().is_none_or(|last| last.segments.number < number) {
@@ -126,19 +136,22 @@ impl Flight {
         }
     }
 
-    /// Removes retransmissions of bytes that have arrived otherwise.
+    /// Removes retransmissions of bytes that have arrived otherwise; in part does not count.
     pub(super) fn forget_retransmissions(&mut self, start: u64, end: u64) {
         let mut at = 0;
         while self.retransmissions > 0
             && let Some(sent) = self.transmissions.get(at)
         {
             at += 1;
+            let Segments { number, mss, .. } = sent.segments;
             let bytes = (sent.segments.start.max(start), sent.segments.end.min(end));
-            if sent.is_retransmission && bytes.0 < bytes.1 {
-                let number = |byte: u64| sent.segments.number + byte / MSS;
-                let first = number(bytes.0 - sent.segments.start);
-                let last = number(bytes.1 - 1 - sent.segments.start);
-                self.take(first, last + 1);
+            let first = bytes.0.saturating_sub(sent.segments.start).div_ceil(mss);
+            let count = match bytes.1.saturating_sub(sent.segments.start) {
+                _ if bytes.1 == sent.segments.end => sent.segments.count(),
+                arrived => arrived / mss,
+            };
+            if sent.is_retransmission && bytes.0 < bytes.1 && first < count {
+                self.take(number + first, number + count);
                 at = 0;
             }
         }
@@ -284,6 +297,7 @@ impl Rack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::MSS;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -291,7 +305,8 @@ mod tests {
     fn flight(bursts: u64) -> Flight {
         let mut flight = Flight::default();
         for n in 0..bursts {
-            flight.push(MS * n as u32, (n * 10 * MSS, (n + 1) * 10 * MSS), false, Stamp::default());
+            let range = (n * 10 * MSS, (n + 1) * 10 * MSS);
+            flight.push(MS * n as u32, range, MSS, false, Stamp::default());
         }
         flight
     }
@@ -300,7 +315,10 @@ mod tests {
     fn part_of_transmission_is_taken_from_the_middle() {
         let mut flight = flight(3);
         let taken = flight.take(13, 15).unwrap();
-        assert_eq!(taken.segments, Segments { number: 13, start: 13 * MSS, end: 15 * MSS });
+        assert_eq!(
+            taken.segments,
+            Segments { number: 13, start: 13 * MSS, end: 15 * MSS, mss: MSS }
+        );
         assert_eq!((flight.pipe, flight.take(13, 15).is_none()), (28, true));
         assert_eq!(flight.take(8, 40).unwrap().segments.number, 8);
         assert_eq!(flight.take(8, 40).unwrap().segments.count(), 3);
@@ -342,12 +360,34 @@ mod tests {
         let mut flight = flight(3);
         flight.presume_oldest_lost();
         flight.presume_oldest_lost();
-        flight.push(MS * 9, (0, 10 * MSS), true, Stamp::default());
+        flight.push(MS * 9, (0, 10 * MSS), MSS, true, Stamp::default());
         assert_eq!((flight.pipe, flight.retransmissions), (20, 10));
         flight.restore_presumed_lost(|start, _| start >= 10 * MSS);
         assert_eq!((flight.pipe, flight.oldest().unwrap().segments.number), (30, 10));
         flight.forget_retransmissions(2 * MSS, 4 * MSS);
         assert_eq!((flight.pipe, flight.retransmissions), (28, 8));
         assert!(flight.take_presumed_lost(0, 10).is_some());
+    }
+
+    #[test]
+    fn arrival_of_part_leaves_retransmission_in_flight() {
+        let mut flight = Flight::default();
+        flight.push(MS, (0, 3000), 1000, true, Stamp::default());
+        flight.forget_retransmissions(0, 1400);
+        assert_eq!((flight.pipe, flight.oldest().unwrap().segments.start), (2, 1000));
+        flight.forget_retransmissions(1400, 2900);
+        assert_eq!(flight.pipe, 2);
+        flight.forget_retransmissions(1400, 3000);
+        assert_eq!((flight.pipe, flight.retransmissions), (1, 1));
+    }
+
+    #[test]
+    fn only_larger_segments_are_presumed_lost() {
+        let mut flight = flight(2);
+        flight.push(MS * 2, (20 * MSS, 20 * MSS + 700), MSS, false, Stamp::default());
+        flight.push(MS * 3, (21 * MSS, 22 * MSS), MSS, false, Stamp::default());
+        let lost = std::iter::from_fn(|| flight.presume_larger_lost(1228));
+        assert_eq!(lost.map(|sent| sent.segments.number).collect::<Vec<_>>(), [0, 10, 21]);
+        assert_eq!((flight.pipe, flight.oldest().unwrap().segments.number), (1, 20));
     }
 }

@@ -1,6 +1,5 @@
 //! Pacing of the payload, and the size of super-packets.
 
-use super::MSS;
 use super::window::INITIAL_WINDOW;
 use std::time::Duration;
 
@@ -42,10 +41,15 @@ impl Pacer {
 }
 
 /// Returns the size of a super-packet in segments at a pacing rate, at least `min`.
-pub(super) fn super_packet_segments(rate: Option<f64>, min_rtt: Duration, min: u64) -> u64 {
+pub(super) fn super_packet_segments(
+    rate: Option<f64>,
+    min_rtt: Duration,
+    mss: u64,
+    min: u64,
+) -> u64 {
     let Some(rate) = rate else { return MAX_SUPER_PACKET_SEGMENTS };
     let shift = u32::try_from(min_rtt.as_micros() >> SUPER_PACKET_RTT_SHIFT).unwrap_or(u32::MAX);
     let extra = 65_536_u64.checked_shr(shift).unwrap_or(0);
     let bytes = (rate / SUPER_PACKETS_PER_SEC) as u64 + extra;
-    (bytes / MSS).clamp(min, MAX_SUPER_PACKET_SEGMENTS)
+    (bytes / mss).clamp(min, MAX_SUPER_PACKET_SEGMENTS)
 }

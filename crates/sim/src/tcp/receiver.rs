@@ -120,7 +120,7 @@ impl Receiver {
         self.unacknowledged += segments.count();
         // A small segment ends a write of the application; Linux acknowledges it as soon as it is
         // read (ICSK_ACK_PUSHED, tcp_measure_rcv_mss and tcp_cleanup_rbuf).
-        let is_small = !(segments.end - segments.start).is_multiple_of(MSS);
+        let is_small = !(segments.end - segments.start).is_multiple_of(segments.mss);
         // Also due if the window can be advertised at twice its remaining size (tcp_cleanup_rbuf).
         let is_half_used = 2 * self.right_edge.saturating_sub(self.next) <= self.window;
         let is_due = is_first_mark
@@ -194,13 +194,14 @@ impl Receiver {
 
     fn record_arrival(&mut self, segments: &Segments, old_bytes: u64, is_marked: bool) {
         let count = segments.count();
-        let duplicates = old_bytes.div_ceil(MSS).min(count);
+        let duplicates = old_bytes.div_ceil(segments.mss).min(count);
         self.arrivals += count;
         match self.unreported.back_mut() {
             Some(last)
                 if last.segments.number + last.segments.count() == segments.number
                     && last.segments.end == segments.start
-                    && (last.segments.end - last.segments.start).is_multiple_of(MSS)
+                    && last.segments.mss == segments.mss
+                    && (last.segments.end - last.segments.start).is_multiple_of(segments.mss)
                     && last.duplicates + duplicates == 0
                     && last.is_marked == is_marked =>
             {
@@ -219,7 +220,7 @@ mod tests {
 
     /// Returns `count` segments starting with segment `first`, from transmission `number` on.
     fn segments(number: u64, first: u64, count: u64) -> Segments {
-        Segments { number, start: first * MSS, end: (first + count) * MSS }
+        Segments { number, start: first * MSS, end: (first + count) * MSS, mss: MSS }
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!((ack.next, ack.arrivals), (MSS, 1));
         let ack = receiver.on_segments(MS * 42, &segments(1, 1, 2), false).unwrap();
         assert_eq!((ack.next, ack.arrivals, receiver.ack_at()), (3 * MSS, 3, None));
-        let small = Segments { number: 3, start: 3 * MSS, end: 3 * MSS + 7 };
+        let small = Segments { number: 3, start: 3 * MSS, end: 3 * MSS + 7, mss: MSS };
         assert!(receiver.on_segments(MS * 43, &small, false).is_some());
     }
 
@@ -307,5 +308,16 @@ mod tests {
         assert_eq!(marked.collect::<Vec<_>>(), [true, false, true, false]);
         let ack = receiver.on_segments(MS, &segments(6, 6, 2), false).unwrap();
         assert!(ack.has_echo_of_mark, "the second mark is not confirmed");
+    }
+
+    #[test]
+    fn segments_of_two_sizes_are_reported_apart() {
+        let mut receiver = Receiver::new(Bytes(100_000));
+        let large = Segments { number: 0, start: 0, end: 4000, mss: 2000 };
+        let small = Segments { number: 2, start: 4000, end: 7000, mss: 1000 };
+        receiver.on_segments(MS, &large, false);
+        let ack = receiver.on_segments(MS, &small, false).unwrap();
+        let reported = std::iter::from_fn(|| receiver.take_arrival(ack.arrivals));
+        assert_eq!(reported.map(|one| one.segments).collect::<Vec<_>>(), [large, small]);
     }
 }

@@ -3,8 +3,9 @@
 use crate::link::Burst;
 use std::time::Duration;
 
-/// Payload bytes of a full segment: an Ethernet MTU without IPv4 header (20), TCP header (20) and
-/// timestamps (12).
+/// Payload bytes of a full segment until the path MTU falls.
+///
+/// An Ethernet MTU without IPv4 header (20), TCP header (20) and timestamps (12).
 pub const MSS: u64 = 1448;
 
 /// Header bytes of each segment on the line: the 52 that [`MSS`] excludes.
@@ -20,19 +21,26 @@ pub(crate) struct Segments {
     pub(crate) number: u64,
     /// First byte.
     pub(crate) start: u64,
-    /// End of the range (exclusive). Only the last segment may be smaller than [`MSS`].
+    /// End of the range (exclusive).
     pub(crate) end: u64,
+    /// Payload bytes of each segment; only the last one may be smaller.
+    pub(crate) mss: u64,
 }
 
 impl Segments {
     /// Returns the number of segments.
     pub(crate) fn count(&self) -> u64 {
-        (self.end - self.start).div_ceil(MSS)
+        (self.end - self.start).div_ceil(self.mss)
+    }
+
+    /// Returns the payload bytes of the largest segment.
+    pub(crate) fn largest(&self) -> u64 {
+        self.mss.min(self.end - self.start)
     }
 
     /// Splits off and returns the first `count` segments.
     pub(crate) fn split_off_first(&mut self, count: u64) -> Self {
-        let middle = self.end.min(self.start + count * MSS);
+        let middle = self.end.min(self.start + count * self.mss);
         let first = Self { end: middle, ..*self };
         self.start = middle;
         self.number += count;
@@ -42,10 +50,10 @@ impl Segments {
     /// Returns the burst of these segments on the line.
     pub(crate) fn burst(&self) -> Burst {
         let count = self.count();
-        let last = self.end - self.start - count.saturating_sub(1) * MSS;
+        let last = self.end - self.start - count.saturating_sub(1) * self.mss;
         Burst {
             segments: count as u32,
-            segment_bytes: MSS as u32 + HEADER_BYTES,
+            segment_bytes: self.mss as u32 + HEADER_BYTES,
             last_bytes: last as u32 + HEADER_BYTES,
         }
     }

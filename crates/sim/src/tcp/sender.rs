@@ -125,6 +125,8 @@ pub(crate) struct Sender {
     pacer: Pacer,
     timers: Timers,
     last_sent: Duration,
+    /// Payload bytes of a full segment.
+    mss: u64,
     counts: SenderCounts,
 }
 
@@ -144,6 +146,7 @@ impl Sender {
             pacer: Pacer::default(),
             timers: Timers::default(),
             last_sent: Duration::ZERO,
+            mss: MSS,
             counts: SenderCounts::default(),
         };
         sender.rtt.sample(rtt);
@@ -171,7 +174,7 @@ impl Sender {
         if self.counts.segments == 0 {
             self.congestion = CongestionControl::new(algorithm);
         } else if algorithm != self.congestion.algorithm() {
-            self.congestion.replace(now, algorithm, &self.rtt, &self.delivery.total);
+            self.congestion.replace(now, algorithm, self.mss, &self.rtt, &self.delivery.total);
         }
     }
 
@@ -188,9 +191,9 @@ impl Sender {
         self.seq.acked
     }
 
-    /// Returns the congestion window in segments.
-    pub(crate) fn window(&self) -> u64 {
-        self.congestion.window()
+    /// Returns the congestion window in bytes.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.congestion.window() * self.mss
     }
 
     /// Returns the next super-packet, if one may be sent now.
@@ -209,7 +212,7 @@ impl Sender {
         }
         let max_segments = room.min(self.super_packet_segments());
         let is_retransmission = !self.lost.is_empty();
-        let (start, end) = match self.lost.take_first(max_segments * MSS) {
+        let (start, end) = match self.lost.take_first(max_segments * self.mss) {
             Some(range) => range,
             None => match self.new_data(max_segments) {
                 Some(range) => range,
@@ -282,6 +285,7 @@ impl Sender {
         let (in_flight, is_app_limited) = (self.flight.pipe, self.delivery.is_app_limited());
         self.congestion
             .update_quic(|quic| quic.on_end_ack(effects.lost, in_flight, is_app_limited));
+        self.leave_black_hole();
         if self.recovery.state == State::Marked && self.recovery.end == self.seq.next {
             receiver.confirm_mark_from(self.flight.next_number());
         }
@@ -355,8 +359,9 @@ impl Sender {
     fn send_probe(&mut self, now: Duration) -> Option<Segments> {
         self.timers.probe_at = None;
         self.counts.probes += 1;
-        let new = self.new_data(1);
-        let last = self.seq.next - 1 - (self.seq.next - 1 - self.seq.acked) % MSS;
+        let bytes = self.probe_bytes();
+        let new = self.new_data(1).map(|(start, end)| (start, end.min(start + bytes)));
+        let last = self.seq.next - 1 - (self.seq.next - 1 - self.seq.acked) % bytes;
         let sent = self.transmit(now, new.unwrap_or((last, self.seq.next)), new.is_none());
         self.timers.probe_end = Some(self.seq.next);
         self.timers.probe_number = new.is_none().then_some(sent.number);
@@ -369,10 +374,10 @@ impl Sender {
     ///
     /// The timer expires no later than the retransmission timeout (RFC 8985 §7.2).
     fn arm_probe(&mut self, now: Duration) {
-        let can_probe = matches!(self.recovery.state, State::Open | State::Marked)
+        let is_allowed = matches!(self.recovery.state, State::Open | State::Marked)
             && self.timers.probe_end.is_none()
-            && self.timers.reordering_at.is_none()
-            && self.flight.pipe > 0;
+            && self.timers.reordering_at.is_none();
+        let can_probe = (is_allowed || self.is_in_black_hole()) && self.flight.pipe > 0;
         let at = now + self.rtt.probe_timeout(self.flight.pipe == 1);
         self.timers.probe_at =
             can_probe.then(|| self.timers.timeout_at.map_or(at, |timeout| at.min(timeout)));
@@ -386,8 +391,8 @@ impl Sender {
     fn new_data(&self, segments: u64) -> Option<(u64, u64)> {
         let left = self.seq.written - self.seq.next;
         let open = self.seq.right_edge.saturating_sub(self.seq.next);
-        let bytes = if left <= open { left } else { open - open % MSS };
-        let bytes = bytes.min(segments * MSS);
+        let bytes = if left <= open { left } else { open - open % self.mss };
+        let bytes = bytes.min(segments * self.mss);
         (bytes > 0).then_some((self.seq.next, self.seq.next + bytes))
     }
 
@@ -399,7 +404,7 @@ impl Sender {
         let stamp = self.delivery.stamp(now, is_first_in_flight);
         self.congestion.update_quic(|quic| quic.on_sent(now, range.1 - range.0));
         self.delay_next_send(now, range.1 - range.0);
-        let segments = self.flight.push(now, range, is_retransmission, stamp);
+        let segments = self.flight.push(now, range, self.mss, is_retransmission, stamp);
         let count = segments.count();
         self.last_sent = now;
         self.counts.segments += count;
@@ -413,7 +418,7 @@ impl Sender {
         if self.timers.timeout_at.is_none() {
             self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
         }
-        if !is_retransmission {
+        if !is_retransmission || self.is_in_black_hole() {
             self.arm_probe(now);
         }
         segments
@@ -433,7 +438,7 @@ impl Sender {
         let window = self.congestion.window().max(self.flight.pipe) as f64;
         let is_slow_start = window < self.congestion.threshold() / 2.0;
         let ratio = if is_slow_start { PACING_SLOW_START_RATIO } else { PACING_AVOIDANCE_RATIO };
-        Some(max_rate.min(window * MSS as f64 * ratio / smoothed.max(1e-9)).max(1.0))
+        Some(max_rate.min(window * self.mss as f64 * ratio / smoothed.max(1e-9)).max(1.0))
     }
 
     fn is_paced(&self) -> bool {
@@ -448,7 +453,7 @@ impl Sender {
         let bbr = self.congestion.bbr();
         let min = bbr.map_or(pacer::MIN_SUPER_PACKET_SEGMENTS, Bbr::min_super_packet);
         let min_rtt = self.rtt.min().unwrap_or_default();
-        pacer::super_packet_segments(self.pacing_rate(), min_rtt, min)
+        pacer::super_packet_segments(self.pacing_rate(), min_rtt, self.mss, min)
     }
 
     fn delay_next_send(&mut self, now: Duration, bytes: u64) {
@@ -510,7 +515,7 @@ mod tests {
     fn unpaced_sender_sends_initial_window_at_once() {
         let mut sender = sender(Algorithm::Cubic);
         let sent = poll_all(&mut sender, MS);
-        assert_eq!(sent, [Segments { number: 0, start: 0, end: 10 * MSS }]);
+        assert_eq!(sent, [Segments { number: 0, start: 0, end: 10 * MSS, mss: MSS }]);
         assert_eq!(sender.timer(), Some(MS + 42 * MS), "a probe for a lost tail");
     }
 
@@ -580,7 +585,7 @@ mod tests {
         assert_eq!(timeout, 42 * MS + 220 * MS);
         assert_eq!(sender.on_time(timeout), None);
         let retransmitted = poll_all(&mut sender, timeout);
-        assert_eq!(retransmitted, [Segments { number: 11, start: 0, end: MSS }]);
+        assert_eq!(retransmitted, [Segments { number: 11, start: 0, end: MSS, mss: MSS }]);
         assert_eq!(sender.timer(), Some(timeout + 440 * MS));
         assert_eq!((sender.counts.timeouts, sender.counts.probes), (1, 1));
     }

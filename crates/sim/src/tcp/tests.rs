@@ -218,12 +218,12 @@ fn random_disorder_delivers_all_data() {
 
 #[test]
 fn run_has_its_part_of_the_bytes() {
-    let all = Segments { number: 7, start: 1000, end: 1000 + 3 * MSS + 5 };
+    let all = Segments { number: 7, start: 1000, end: 1000 + 3 * MSS + 5, mss: MSS };
     assert_eq!(all.count(), 4);
     let burst = all.burst();
     assert_eq!((burst.segments, burst.segment_bytes, burst.last_bytes), (4, 1500, 57));
-    let middle = Segments { number: 8, start: 1000 + MSS, end: 1000 + 3 * MSS };
+    let middle = Segments { number: 8, start: 1000 + MSS, end: 1000 + 3 * MSS, mss: MSS };
     assert_eq!(all.in_run(1, 2), middle);
-    let last = Segments { number: 10, start: 1000 + 3 * MSS, end: 1000 + 3 * MSS + 5 };
+    let last = Segments { number: 10, start: 1000 + 3 * MSS, ..all };
     assert_eq!(all.in_run(3, 1), last);
 }

@@ -194,7 +194,7 @@ impl Flow {
             rtt_smoothed: rtt.smoothed().unwrap_or_default(),
             rtt_latest: rtt.latest(),
             rtt_min: rtt.min().unwrap_or_default(),
-            congestion_window: Bytes(self.sender.window() * crate::tcp::MSS),
+            congestion_window: Bytes(self.sender.window_bytes()),
             right_window_edge: Bytes(self.receiver.right_edge()),
         }
     }

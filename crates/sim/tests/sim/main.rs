@@ -14,6 +14,7 @@ mod linux;
 mod matrix;
 mod nothing_hangs;
 mod overflow;
+mod path_mtu;
 mod random_paths;
 mod rrda;
 mod snapshot;

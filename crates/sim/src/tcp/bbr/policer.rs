@@ -3,6 +3,7 @@
 //! A policer is presumed if two intervals have the same rate and lose a fifth of the segments.
 
 use super::bytes_per_sec;
+use crate::tcp::MSS;
 use crate::tcp::delivery::Total;
 use std::time::Duration;
 
@@ -95,8 +96,8 @@ impl Policer {
     /// Uses the rate if those of two intervals are equal (bbr_lt_bw_interval_done, tcp_bbr.c).
     fn end_interval(&mut self, rate: f64, total: &Total) {
         let difference = (rate - self.rate).abs();
-        let is_equal =
-            difference <= RATE_RATIO * self.rate || bytes_per_sec(difference) <= RATE_DIFFERENCE;
+        let is_equal = difference <= RATE_RATIO * self.rate
+            || bytes_per_sec(difference, MSS) <= RATE_DIFFERENCE;
         if self.rate > 0.0 && is_equal {
             self.rate = f64::midpoint(rate, self.rate);
             self.is_used = true;

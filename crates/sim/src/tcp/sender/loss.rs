@@ -1,11 +1,19 @@
-//! Detection of losses and marks, and recovery.
+//! Detection of losses and marks, recovery, and path MTU discovery.
+//!
+//! Routers report the MTU (RFC 1191), as to Linux; a QUIC sender detects its fall by losses.
+//! Out of scope: the search for a larger one, which Linux begins after ten minutes
+//! (ip_rt_mtu_expires, net/ipv4/route.c), and `quinn-proto` a minute after a fall.
 
 use super::{AckEffects, Segments, Sender};
-use crate::tcp::quic::Quic;
+use crate::tcp::HEADER_BYTES;
+use crate::tcp::quic::{self, Quic};
 use crate::tcp::receiver::Arrival;
 use crate::tcp::recovery::{RateReduction, State, Undo};
 use crate::tcp::window::AckProgress;
 use std::time::Duration;
+
+/// Minimum payload of a full segment (TCP_MIN_MSS, include/net/tcp.h).
+const MIN_MSS: u64 = 88;
 
 impl Sender {
     /// Records segments that arrived.
@@ -26,9 +34,9 @@ impl Sender {
             delivered += sent.segments.count();
             effects.sent_at = Some(sent.at);
             self.delivery.on_arrival(sent.segments.number, sent.at, sent.stamp);
-            let (count, is_app_limited) = (sent.segments.count(), sent.stamp.is_app_limited);
+            let is_app_limited = sent.stamp.is_app_limited;
             self.congestion
-                .update_quic(|quic| quic.on_arrival(now, sent.at, count, is_app_limited));
+                .update_quic(|quic| quic.on_arrival(now, sent.at, &sent.segments, is_app_limited));
             if !sent.is_retransmission {
                 effects.rtt = Some(now - sent.at);
             }
@@ -85,6 +93,7 @@ impl Sender {
     }
 
     fn mark_lost(&mut self, segments: &Segments) {
+        self.congestion.update_quic(|quic| quic.on_presumed_lost(segments));
         self.lost.insert(segments.start.max(self.seq.acked), segments.end);
     }
 
@@ -229,5 +238,112 @@ impl Sender {
         self.timers.probe_end = None;
         self.timers.reordering_at = None;
         self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
+    }
+
+    /// Processes the report that a link takes packets of `mtu` bytes at most (tcp_v4_mtu_reduced,
+    /// net/ipv4/tcp_ipv4.c).
+    pub(crate) fn on_packet_too_long(&mut self, now: Duration, mtu: u32) {
+        let mss = u64::from(mtu.saturating_sub(HEADER_BYTES)).max(MIN_MSS);
+        if mss >= self.mss {
+            return;
+        }
+        if self.congestion.quic().is_some() {
+            if !self.is_in_black_hole() {
+                self.congestion.update_quic(Quic::on_packet_too_long);
+                self.arm_probe(now);
+            }
+            return;
+        }
+        self.set_mss(mss);
+        self.retransmit_larger(now);
+    }
+
+    /// Marks larger segments in flight as lost, without a reduction (tcp_simple_retransmit,
+    /// net/ipv4/tcp_input.c).
+    fn retransmit_larger(&mut self, now: Duration) {
+        while let Some(sent) = self.flight.presume_larger_lost(self.mss) {
+            self.delivery.total.lost += sent.segments.count();
+            self.mark_lost(&sent.segments);
+        }
+        if self.lost.is_empty() {
+            return;
+        }
+        if self.recovery.state != State::Loss {
+            if self.recovery.state == State::Open {
+                self.congestion.keep_threshold();
+            }
+            self.congestion.on_timeout(&self.delivery.total);
+            self.recovery.state = State::Loss;
+            self.recovery.end = self.seq.next;
+            self.recovery.undo = None;
+        }
+        self.timers.probe_at = None;
+        self.timers.probe_end = None;
+        self.timers.reordering_at = None;
+        self.timers.timeout_at = Some(now + self.rtt.timeout(self.timers.backoff));
+    }
+
+    fn set_mss(&mut self, mss: u64) {
+        self.mss = mss;
+        self.congestion.set_mss(mss);
+    }
+
+    /// Returns whether the path loses all full segments of a QUIC sender.
+    ///
+    /// Its probes then are those of QUIC: of the smallest size (connection/mod.rs, quinn-proto
+    /// 0.11.19), and also during a recovery (RFC 9002 §6.2). At other times TCP's serve instead.
+    pub(super) fn is_in_black_hole(&self) -> bool {
+        self.congestion.quic().is_some_and(|quic| quic.black_hole().is_present)
+    }
+
+    /// Returns the maximum payload of a probe.
+    pub(super) fn probe_bytes(&self) -> u64 {
+        if self.is_in_black_hole() { self.mss.min(quic::MIN_MSS) } else { self.mss }
+    }
+
+    /// Reduces a QUIC sender's segments to the smallest size after a black hole.
+    pub(super) fn leave_black_hole(&mut self) {
+        let is_detected =
+            self.congestion.quic().is_some_and(|quic| quic.black_hole().is_detected());
+        if is_detected && quic::MIN_MSS < self.mss {
+            self.set_mss(quic::MIN_MSS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::{Algorithm, MSS, Segments};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn sender() -> Sender {
+        let mut sender = Sender::new(Algorithm::Cubic, 1 << 30, 20 * MS);
+        sender.write(u64::MAX);
+        sender
+    }
+
+    #[test]
+    fn larger_segments_are_sent_again_at_same_window() {
+        let mut sender = sender();
+        assert_eq!(sender.poll(MS).map(|sent| sent.count()), Some(10));
+        sender.on_packet_too_long(11 * MS, 1280);
+        let sent = sender.poll(11 * MS);
+        assert_eq!(sent, Some(Segments { number: 10, start: 0, end: 12_280, mss: 1228 }));
+        assert_eq!((sender.congestion.window(), sender.counts.recoveries), (10, 0));
+        assert!(sender.congestion.is_in_slow_start());
+        sender.on_packet_too_long(12 * MS, 1280);
+        assert_eq!(sender.poll(12 * MS), None, "a report of the same MTU");
+    }
+
+    #[test]
+    fn report_without_larger_segments_changes_no_state() {
+        let mut sender = sender();
+        sender.on_packet_too_long(MS, 1280);
+        assert_eq!((sender.mss, sender.recovery.state), (1228, State::Open));
+        sender.on_packet_too_long(MS, 1500);
+        sender.on_packet_too_long(MS, 20);
+        assert_eq!((sender.mss, MSS), (MIN_MSS, 1448));
     }
 }
