@@ -321,8 +321,11 @@ mod tests {
         let found = link(&["steps:50mbit@5s,0mbit@7s", "policer:1mbit,10kB", "pie:20ms"]).unwrap();
         assert!(matches!(found.variation, RateVariation::Steps(steps) if steps.len() == 2));
         for name in TRACE_NAMES {
-            let found = link(&[&format!("trace:{name}")]).unwrap();
-            assert!(matches!(found.variation, RateVariation::Trace(_)), "{name}");
+            let file = format!("../../experiments/traces/{name}.trace");
+            for trace in [name, &file] {
+                let found = link(&[&format!("trace:{trace}")]).unwrap();
+                assert!(matches!(found.variation, RateVariation::Trace(_)), "{trace}");
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod rrda;
 mod snapshot;
 mod sobas;
 mod together;
+mod traces;
 mod tuned;
 
 use bankfull_control::{Bytes, Rate};
