@@ -10,6 +10,7 @@ mod gather_port;
 mod ictcp;
 mod incast;
 mod kernel_queues;
+mod link_words;
 mod linux;
 mod matrix;
 mod nothing_hangs;
