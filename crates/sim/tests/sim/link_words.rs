@@ -77,6 +77,7 @@ fn cases_of(seed: u64) -> Vec<Case> {
     let names = ["`cellular.trace`", "`cellular-weak.trace`", "`wifi.trace`", "`satellite.trace`"];
     let traces = names.into_iter().zip(traces::FILES);
     cases.extend(traces.map(|(name, text)| rates::replay(name, text, traces::PEAK_MBIT)));
+    cases.push(rates::bursts());
     cases
 }
 

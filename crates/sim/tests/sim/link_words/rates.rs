@@ -157,6 +157,12 @@ pub(super) fn replay(case: &'static str, text: &str, peak: f64) -> Case {
     }
 }
 
+/// Replay of a trace with 1 to 24 packets in a millisecond, every 100 ms.
+pub(super) fn bursts() -> Case {
+    let lines = (1..=24).flat_map(|n| vec![format!("{}\n", n * WINDOW_MS); n]);
+    replay("1 to 24 packets in a ms, every 100 ms", &lines.collect::<String>(), 300.0)
+}
+
 /// Silence of 300 ms after 1 s.
 ///
 /// Packets of 1500 bytes arrive every 2.3 ms at 10 Mbit/s.
