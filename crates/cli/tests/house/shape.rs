@@ -22,9 +22,6 @@ const WIDE_STRUCTS: [(&str, &str, &str); 9] = [
     ("crates/sys/src/socket.rs", "TcpInfo", "record of figures"),
 ];
 
-/// Types whose `impl` may span more files, with the reason.
-const SPREAD_TYPES: [(&str, &str, &str); 0] = [];
-
 #[test]
 fn structs_have_few_fields() -> Fallible<()> {
     let mut findings = Vec::new();
@@ -60,28 +57,12 @@ fn implementations_span_two_files() -> Fallible<()> {
             }
         }
     }
-    let is_excused = |folder: &str, name: &str| {
-        let krate = folder.split('/').nth(1).unwrap_or_default();
-        SPREAD_TYPES.iter().any(|(at, known, _)| *at == krate && *known == name)
-    };
-    let spread = places.iter().filter(|((folder, name), files)| {
-        files.len() > MAX_IMPL_FILES && !is_excused(folder, name)
-    });
+    let spread = places.iter().filter(|(_, files)| files.len() > MAX_IMPL_FILES);
     let row = |((_, name), files): (&(String, String), &BTreeSet<String>)| {
         let list: Vec<_> = files.iter().map(String::as_str).collect();
         format!("{}: impl {name} spans {} files: {}", list[0], files.len(), list.join(", "))
     };
-    let mut findings: Vec<_> = spread.map(row).collect();
-    let is_needed = |(krate, name): (&str, &str)| {
-        let is_it = |((folder, known), files): (&(String, String), &BTreeSet<String>)| {
-            let own = folder.split('/').nth(1) == Some(krate) && known == name;
-            own && files.len() > MAX_IMPL_FILES
-        };
-        places.iter().any(is_it)
-    };
-    let idle = SPREAD_TYPES.iter().filter(|(krate, name, _)| !is_needed((krate, name)));
-    findings.extend(idle.map(|(krate, name, _)| format!("{krate}: {name} needs no row any more")));
-    none(&findings)
+    none(&spread.map(row).collect::<Vec<_>>())
 }
 
 #[test]

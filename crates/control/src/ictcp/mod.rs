@@ -262,9 +262,8 @@ impl Ictcp {
         self.connections.get(&id).map_or(0, |connection| connection.ledger.received)
     }
 
-    /// Returns the number of active and of waiting connections.
-    #[must_use]
-    pub fn connection_counts(&self) -> (usize, usize) {
+    #[cfg(test)]
+    fn connection_counts(&self) -> (usize, usize) {
         (self.active.len(), self.waiting.len())
     }
 

@@ -92,13 +92,6 @@ impl Dinda {
     pub fn limit(&self) -> Rate {
         Rate::from_bits_per_sec(self.a.sqrt().recip())
     }
-
-    /// Returns the number of streams that reaches a share of the [limit](Self::limit). The share is
-    /// from 0 to less than 1.
-    #[must_use]
-    pub fn streams_for_share(&self, share: f64) -> f64 {
-        share * (self.b / (self.a * (1.0 - share * share))).sqrt()
-    }
 }
 
 /// The model with a fitted exponent (Yildirim, Balman, Kosar 2008).
@@ -221,8 +214,6 @@ mod tests {
             assert!(is_near(rate_at_n, mbit(n) * 1e6, 1e-6), "{n}: {rate_at_n}");
         }
         assert!(is_near(model.limit().bits_per_sec() as f64, 500e6, 1e-6));
-        let n = model.streams_for_share(0.9);
-        assert!(is_near(model.rate(n).bits_per_sec() as f64, 450e6, 1e-6), "{n}");
     }
 
     /// The paper's own example, y = 3n² - 8n + 10, with the misprints corrected.

@@ -147,7 +147,8 @@ pub struct ReceiverReport {
     /// Reason of a change of the buffer limit since the last report.
     #[n(14)]
     pub buffer_reason: Option<String>,
-    /// Controller that made the decision: 0 window and rate, 1 streams, 2 shared interface.
+    /// Controller that made the decision: 0 window and rate, 1 streams, 2 shared interface,
+    /// 3 window and rate by delay.
     #[n(15)]
     pub controller: Option<u32>,
 }
