@@ -29,7 +29,7 @@ impl LossSample {
 
     /// Returns a sample of a loss rate.
     pub(crate) fn of_rate(loss: f64) -> Self {
-        let segments = 1 << 20;
+        let segments = u64::from(u32::MAX);
         Self { retransmits: (loss * segments as f64) as u64, segments }
     }
 

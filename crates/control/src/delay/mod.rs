@@ -55,8 +55,9 @@ pub struct DelayController {
     quiet_since: Duration,
     /// Time of the last return from [`State::Disabled`].
     returned_at: Option<Duration>,
-    /// Time without a queue before the next return: doubled by each that was shorter, as TCP's
-    /// time-out is by each loss (RFC 6298 §5.5).
+    /// Time without losses before the next return.
+    ///
+    /// Doubled by each return that was shorter, as TCP's time-out is by each loss (RFC 6298 §5.5).
     quiet_time: Duration,
 }
 
@@ -216,6 +217,11 @@ impl DelayController {
         matches!(self.left_by, Some(Reason::SharedOverflow(_)))
     }
 
+    /// Returns true if BBR is paced beside others at a part of the line.
+    fn is_pacing_shared(&self) -> bool {
+        self.path.baseline_loss.is_some() && self.is_overflow_shared()
+    }
+
     /// Returns the rate of the last RTT, and whether a queue stood.
     fn present_state(&self, now: Duration) -> (Rate, bool) {
         let samples = &self.path.samples;
@@ -237,7 +243,8 @@ impl DelayController {
         let samples = &self.path.samples;
         let rtt = samples.rtt().max(MIN_ROUND);
         let from = latest.now.saturating_sub(rtt);
-        if samples.retransmits_since(from) > 0 {
+        let (lost, data) = (samples.retransmits_since(from), bytes(rate, latest.now - from));
+        if lost > 0 && !self.path.is_baseline_loss(lost, data) {
             self.quiet_since = latest.now;
             if stands && self.limiter.is_shared_overflow(&self.path, latest.now, rate) {
                 return self.on_shared_overflow(latest.now);
@@ -252,11 +259,17 @@ impl DelayController {
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }
         // CUBIC flows lose nothing for more than ten seconds.
-        let quiet_time = if stands { self.quiet_time * 2 } else { self.quiet_time };
+        let quiet_time = match self.is_pacing_shared() {
+            // A part of the line is no rate that TCP chooses.
+            true => MIN_RTT_FILTER_LEN,
+            false if stands => self.quiet_time * 2,
+            false => self.quiet_time,
+        };
         if latest.now.saturating_sub(self.quiet_since) < quiet_time {
             return None;
         }
         self.returned_at = Some(latest.now);
+        self.path.is_way_back_slow = false;
         if stands {
             self.path.samples.rebase(from, latest.now);
         }
@@ -304,9 +317,9 @@ impl DelayController {
             }
             State::Disabled => {
                 let line = self.path.line().filter(|_| !self.path.is_short());
-                let is_shared = self.path.baseline_loss.is_some() && self.is_overflow_shared();
                 // The end of slow start then overflows little.
-                let gain = if is_shared { SHARED_PACING_GAIN } else { 1.0 / START_GAIN };
+                let gain =
+                    if self.is_pacing_shared() { SHARED_PACING_GAIN } else { 1.0 / START_GAIN };
                 (None, line.map(|rate| scaled(rate, gain)))
             }
             _ => (None, None),

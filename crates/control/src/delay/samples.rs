@@ -64,9 +64,13 @@ pub(super) struct Samples {
     base: Option<(Duration, Duration)>,
     /// Delay above the base that is not a queue of this transfer, and until when.
     floor: Option<(Duration, Duration)>,
-    /// Smallest delay of the other direction in nanoseconds, from an arbitrary origin.
-    least_backward: Option<i128>,
+    /// Smallest delay of the other direction, and when it was seen last.
+    ///
+    /// In nanoseconds, from an arbitrary origin.
+    least_backward: Option<(i128, Duration)>,
+    /// Smallest RTT since the base delay was replaced.
     min_rtt: Option<Duration>,
+    /// Smallest RTT of the kernel's, of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
     tcp_min_rtt: Option<Duration>,
     /// Smallest smoothed RTT of TCP under a limit, and when it was seen last.
     tcp_rtt: Option<(Duration, Duration)>,
@@ -118,8 +122,9 @@ impl Samples {
             (self.base, self.floor) = (Some((delay.forward, now)), None);
         }
         let backward = delay.backward();
-        self.least_backward =
-            Some(self.least_backward.map_or(backward, |least| least.min(backward)));
+        // Clocks drift, and routes change.
+        let is_kept = |(least, at): &(i128, Duration)| *least < backward && now <= *at + LIFETIME;
+        self.least_backward = self.least_backward.filter(is_kept).or(Some((backward, now)));
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         self.delays.push_back(delay);
     }
@@ -160,7 +165,7 @@ impl Samples {
     /// Returns the queueing delay in the direction of acknowledgements.
     pub(super) fn backward_queue(&self) -> Duration {
         let present = self.median(Delay::backward).zip(self.least_backward);
-        present.map_or(Duration::ZERO, |(present, least)| duration(present - least))
+        present.map_or(Duration::ZERO, |(present, (least, _))| duration(present - least))
     }
 
     /// Returns the lower median of the latest probes.
@@ -196,10 +201,14 @@ impl Samples {
         least.map_or(Duration::ZERO, |&least| self.above_base(least))
     }
 
+    /// Returns the delays since a time, latest first.
+    fn recent(&self, from: Duration) -> impl Iterator<Item = &Delay> + '_ {
+        self.delays.iter().rev().take_while(move |delay| delay.now >= from)
+    }
+
     /// Returns the forward delays since a time, latest first.
     fn delays_since(&self, from: Duration) -> impl Iterator<Item = Duration> + '_ {
-        let recent = self.delays.iter().rev().take_while(move |delay| delay.now >= from);
-        recent.map(|delay| delay.forward)
+        self.recent(from).map(|delay| delay.forward)
     }
 
     fn above_base(&self, delay: Duration) -> Duration {
@@ -225,10 +234,11 @@ impl Samples {
         self.base.is_some_and(|(_, at)| now > at + LIFETIME)
     }
 
-    /// Replaces the base delay by the smallest delay since a time.
+    /// Replaces base delay and min RTT by the smallest delays since a time.
     pub(super) fn rebase(&mut self, from: Duration, now: Duration) {
         if let Some(least) = self.delays_since(from).min() {
             (self.base, self.floor) = (Some((least, now)), None);
+            self.min_rtt = self.recent(from).map(|delay| delay.rtt).min();
         }
     }
 
@@ -312,6 +322,36 @@ mod tests {
         assert_eq!(samples.min_rtt(), MS * 40);
     }
 
+    /// Records probes each 10 ms for 20 s; returns the largest queue back, in total and at the end.
+    fn queues_back(rtt_and_forward: impl Fn(u32) -> (Duration, Duration)) -> (Duration, Duration) {
+        let mut samples = Samples::default();
+        let queues: Vec<Duration> = (0..2_000)
+            .map(|n| {
+                let (rtt, forward) = rtt_and_forward(n);
+                samples.record_delay(TICK * n, rtt, Some(forward));
+                samples.backward_queue()
+            })
+            .collect();
+        (
+            queues.iter().max().copied().unwrap_or_default(),
+            queues.last().copied().unwrap_or_default(),
+        )
+    }
+
+    #[test]
+    fn drift_of_a_clock_is_no_queue_back() {
+        // 500 ppm, as much as NTP corrects: 10 ms in 20 s.
+        let drift = |n: u32| TICK * n / 2_000;
+        let (most, _) = queues_back(|n| (MS * 40, MS * 520 - drift(n)));
+        assert!(most < MS * 6, "{most:?}");
+    }
+
+    #[test]
+    fn longer_way_back_is_a_queue_for_ten_seconds() {
+        let rtt = |n: u32| if n < 500 { MS * 40 } else { MS * 70 };
+        assert_eq!(queues_back(|n| (rtt(n), MS * 20)), (MS * 30, Duration::ZERO));
+    }
+
     #[test]
     fn floor_and_new_base_change_the_queue() {
         let mut samples = run(&[(40, 20), (48, 28), (49, 29), (48, 28)]);
@@ -319,7 +359,9 @@ mod tests {
         samples.raise_floor(MS * 6, MS * 30);
         assert_eq!(samples.latest_queue(3, Duration::ZERO), MS * 2);
         assert_eq!(samples.unqueued_rtt(), MS * 46);
+        assert_eq!(samples.min_rtt(), MS * 40);
         samples.rebase(MS * 10, MS * 30);
+        assert_eq!(samples.min_rtt(), MS * 48);
         assert_eq!(samples.latest_queue(3, Duration::ZERO), Duration::ZERO);
         assert!(!samples.is_base_expired(MS * 10_030) && samples.is_base_expired(MS * 10_031));
     }

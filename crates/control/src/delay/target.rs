@@ -78,7 +78,7 @@ impl QueueTarget {
         let target = self.queue(rtt);
         match queue {
             queue if queue < target / 2 => Level::Low,
-            queue if queue > target * 3 / 2 => Level::High,
+            queue if queue > target + target / 2 => Level::High,
             _ => Level::Near,
         }
     }

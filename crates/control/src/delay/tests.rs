@@ -272,6 +272,40 @@ fn overflow_of_others_leaves_half_of_the_line_to_them_under_bbr() {
 }
 
 #[test]
+fn half_of_the_line_ends_ten_seconds_after_the_others() {
+    let mut fluid = Fluid::new(300.0, 30);
+    fluid.run(3_000);
+    fluid.buffer = MS * 10;
+    (fluid.capacity, fluid.extra_delay, fluid.loss) = (100.0, MS * 20, 0.002);
+    fluid.run(3_000);
+    let baseline = LossSample { retransmits: 20, segments: 10_000 };
+    let decision = fluid.controller.on_loss_tolerant_cc(fluid.now, Some(baseline));
+    fluid.apply(decision);
+    // Earlier returns were brief. The others end, and the random loss stays.
+    fluid.controller.quiet_time = MS * 640_000;
+    fluid.buffer = MS * 200;
+    (fluid.capacity, fluid.extra_delay) = (300.0, Duration::ZERO);
+    fluid.run(11_000);
+    assert!(fluid.has_reason(|reason| matches!(reason, Reason::Quiet)));
+    fluid.run(4_000);
+    let (rate, _) = fluid.run(5_000);
+    assert!(rate > 270.0, "{rate}");
+}
+
+#[test]
+fn slow_way_back_ends_with_the_return() {
+    let mut fluid = Fluid::new(100.0, 40);
+    fluid.run(3_000);
+    fluid.controller.path.is_way_back_slow = true;
+    // The window stays: the sender of the model would overflow the queue for good.
+    let _ = fluid.controller.enter_disabled(fluid.now, Reason::AckQueue(MS * 30));
+    fluid.run(8_000);
+    assert!(fluid.controller.path_state().is_ack_limited);
+    fluid.run(4_000);
+    assert!(!fluid.controller.path_state().is_ack_limited);
+}
+
+#[test]
 fn brief_returns_double_the_quiet_time() {
     let mut fluid = Fluid::new(100.0, 40);
     fluid.run(2_000);
