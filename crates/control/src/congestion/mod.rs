@@ -103,7 +103,8 @@ pub struct ModelBased {
     delivered: u64,
     sampler: RateSampler,
     max_bw: MaxFilter,
-    /// Bandwidth after excessive loss, until the next probe. (BBR.bw_shortterm)
+    /// Bandwidth after excessive loss, overflows and marks, until the next probe.
+    /// (BBR.bw_shortterm)
     bw_shortterm: f64,
     extra_acked: ExtraAcked,
     /// Minimum RTT and the time of its measurement.
@@ -418,7 +419,7 @@ impl ModelBased {
         if loss > MAX_RANDOM_LOSS && !round.app_limited {
             self.on_excessive_loss(&round, prior_bw);
             self.overflows.excessive_bw = queue_stands.then_some(round.max_bw);
-        } else if round.is_marked || queue_stands && round.lost_bytes > 0 {
+        } else if queue_stands && (round.is_marked || round.lost_bytes > 0) {
             self.on_overflow(&round);
         }
         if !matches!(self.state, State::Down { .. }) {
@@ -430,6 +431,10 @@ impl ModelBased {
             State::Drain => {}
             State::Cruise(_) if self.is_min_rtt_expired(now) => self.state = State::ProbeRtt,
             State::Cruise(0) => self.begin_probe(),
+            // A queue that marks loses nothing to a probe.
+            State::Cruise(rounds) if round.is_marked => {
+                self.state = State::Cruise((rounds - 1).min(CYCLE_ROUNDS - 2));
+            }
             State::Cruise(rounds) => self.state = State::Cruise(rounds - 1),
             State::Up => self.state = State::Down { is_drained: false },
             State::Down { is_drained } => {
@@ -504,6 +509,10 @@ impl ModelBased {
     /// Leaves `Startup` when the path is full. (BBRCheckFullBWReached)
     fn check_full_bw(&mut self, round: &Round, queue_stands: bool) {
         let prior_rtt = std::mem::replace(&mut self.startup.prior_rtt, round.min_rtt);
+        if round.is_marked {
+            self.state = State::Drain;
+            return;
+        }
         if round.app_limited {
             // Its rate and RTT say nothing about the share of the path.
             return;
@@ -520,10 +529,7 @@ impl ModelBased {
         } else if !had_raised_rtt {
             self.full_bw.1 += 1;
         }
-        if round.is_marked
-            || (queue_stands && self.full_bw.1 > 0)
-            || self.full_bw.1 >= MAX_FULL_BW_COUNT
-        {
+        if (queue_stands && self.full_bw.1 > 0) || self.full_bw.1 >= MAX_FULL_BW_COUNT {
             self.state = State::Drain;
         }
     }
@@ -545,12 +551,10 @@ impl ModelBased {
         }
     }
 
-    /// Reduces the bandwidth after a queue has overflowed, or was about to, as marks say.
+    /// Reduces the bandwidth after an overflow or marks: the path is shared or has become slower.
     ///
-    /// The path is shared or has become slower.
-    ///
-    /// By CUBIC's factor at most once a cycle, else to what was delivered. Overflows that continue
-    /// are due to flows that do not reduce.
+    /// Marks, and the first overflow of a cycle, reduce by CUBIC's factor, later ones to what was
+    /// delivered. Overflows that continue are due to flows that do not reduce.
     fn on_overflow(&mut self, round: &Round) {
         let is_later = round.index < self.overflows.last_reduction + CYCLE_ROUNDS;
         // Losses of the next round are of earlier data.

@@ -476,12 +476,14 @@ fn continued_overflows_reduce_twice_more_and_then_no_more() {
 }
 
 #[test]
-fn marks_reduce_without_a_queue_or_a_loss() {
+fn marks_reduce_while_a_queue_stands() {
     let mut control = cruising();
     let full = control.bw().unwrap();
-    let mut left = |marks: &[bool]| {
+    let min_rtt = control.min_rtt.unwrap().0;
+    let mut left = |marks: &[bool], queue: Duration| {
         for &is_marked in marks {
             (control.state, control.round.max_bw) = (State::Cruise(9), full);
+            control.round.min_rtt = Some(min_rtt + queue);
             if is_marked {
                 control.on_marked();
             }
@@ -489,13 +491,30 @@ fn marks_reduce_without_a_queue_or_a_loss() {
         }
         control.bw().unwrap() / full
     };
-    assert!((left(&[false]) - 1.0).abs() < 1e-9);
-    assert!((left(&[true, true]) - CUBIC_BETA).abs() < 1e-9, "the second is of earlier data");
-    assert!((left(&[true]) - CUBIC_BETA.powi(2)).abs() < 1e-9, "each counts");
-    control.state = State::Startup;
+    assert!((left(&[false], MS * 9) - 1.0).abs() < 1e-9);
+    assert!((left(&[true], MS) - 1.0).abs() < 1e-9, "a burst of a probe");
+    assert!((left(&[true; 2], MS * 9) - CUBIC_BETA).abs() < 1e-9, "the second is of earlier data");
+    assert!((left(&[true], MS * 9) - CUBIC_BETA.powi(2)).abs() < 1e-9, "each counts");
+    (control.state, control.round.app_limited) = (State::Startup, true);
     control.on_marked();
     control.on_round_end(MS * 100);
     assert_eq!(control.state, State::Drain);
+}
+
+#[test]
+fn marks_shorten_the_cruise_after_lossy_probes() {
+    let mut control = cruising();
+    control.state = State::Cruise(MAX_CRUISE_ROUNDS);
+    let full = control.bw().unwrap();
+    let mut least = full;
+    for _ in 0..MAX_CRUISE_ROUNDS {
+        control.round.max_bw = full;
+        control.round.min_rtt = Some(MS * 20);
+        control.on_marked();
+        control.on_round_end(MS * 100);
+        least = least.min(control.bw().unwrap());
+    }
+    assert!(least > full * 0.1, "{}", least / full);
 }
 
 #[test]

@@ -46,6 +46,22 @@ fn quic_and_cubic_share_behind_codel_with_ecn() {
 }
 
 #[test]
+fn marks_cost_a_quic_sender_alone_no_more_than_drops() {
+    let share = |ecn: bool| {
+        let mut path = PathConfig::new(mbit(100.0), MS * 100, Bytes(5_000_000));
+        (path.forward.queue, path.forward.ecn) = (QueueConfig::Codel(Default::default()), ecn);
+        let mut world = World::new(3);
+        let route = world.add_path(&path);
+        let config = FlowConfig { algorithm: Algorithm::Quic, ecn, ..FlowConfig::new(&route) };
+        let flow = world.add_flow(config);
+        world.run_until(SEC * 20);
+        world.report(flow).goodput.bits_per_sec() as f64 / (1e8 * DATA_SHARE)
+    };
+    let (drops, marks) = (share(false), share(true));
+    assert!(drops > 0.9 && marks > drops - 0.03, "{drops} {marks}");
+}
+
+#[test]
 fn uplink_limits_only_its_host() {
     let mut world = World::new(3);
     let shared = world.add_path(&PathConfig::new(mbit(1000.0), MS * 10, Bytes(1_250_000)));
