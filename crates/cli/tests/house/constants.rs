@@ -8,8 +8,11 @@ use syn::{ImplItem, Item, Lit};
 /// Most constants with a number of their own. (docs/decisions/0022-shared-constants.md)
 const MAX_CONSTANTS: usize = 80;
 
-/// Numbers that need no reason: counts, halves, and factors of units.
-const PLAIN_NUMBERS: [f64; 11] = [0.0, 0.5, 1.0, 2.0, 8.0, 24.0, 60.0, 1e-9, 1e3, 1e6, 1e9];
+/// Numbers that need no reason: counts, halves, and factors of time and prefixes.
+const PLAIN_NUMBERS: [f64; 10] = [0.0, 0.5, 1.0, 2.0, 24.0, 60.0, 1e-9, 1e3, 1e6, 1e9];
+
+/// Bits per byte, which need no reason in formulas.
+const BITS: f64 = 8.0;
 
 /// Files of tests, and of units.
 const NOT_CONTROL: [&str; 3] = ["tests.rs", "test_rng.rs", "/units.rs"];
@@ -70,7 +73,8 @@ impl<'ast> Visit<'ast> for Numbers {
             _ => return,
         };
         let Ok(number) = number else { return };
-        if PLAIN_NUMBERS.contains(&number) {
+        let is_factor = self.constant.is_none() && number == BITS;
+        if is_factor || PLAIN_NUMBERS.contains(&number) {
             return;
         }
         match &self.constant {
