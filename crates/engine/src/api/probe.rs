@@ -202,7 +202,8 @@ const MIN_QUEUE_RTT_SHARE: f64 = 0.1;
 /// percent)
 const MAX_CAPACITY_RATIO: f64 = 1.05;
 
-/// Ratio of goodput to capacity from which the path counts as filled. (chosen)
+/// Ratio of goodput to capacity from which the path counts as filled. (chosen: as in the
+/// controller, two rates are equal within a tenth)
 const MIN_FILLED_RATIO: f64 = 0.9;
 
 impl ProbeResult {

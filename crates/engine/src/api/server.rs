@@ -420,7 +420,8 @@ fn is_expected(error: &io::Error) -> bool {
 /// Descriptors of a process unless its limit says otherwise. (getrlimit(2): the usual soft limit)
 const USUAL_OPEN_FILES: u64 = 1024;
 
-/// Descriptors kept for the port, the log, and the directories and files of sessions. (chosen)
+/// Descriptors kept for the port, the log, and the directories and files of sessions. (chosen: a
+/// sixteenth of the usual limit)
 const RESERVED_OPEN_FILES: u64 = 64;
 
 /// Descriptors of an authenticated connection: 5 for control, 3 for a data stream, and its share

@@ -15,8 +15,8 @@ pub(super) const MAX_SOCKET_BUFFER: Bytes = Bytes(bankfull_sys::MAX_WINDOW as u6
 /// kernel memory cannot be paged out, and other programs need some)
 const SOCKET_MEMORY_DIVISOR: u64 = 16;
 
-/// Ratio of a new buffer to the current need. The next steps of the controller, 12 % at most,
-/// so need no new one. (chosen)
+/// Ratio of a new buffer to the current need. (chosen: small steps of the controller then need no
+/// new one; one of a half does)
 const SOCKET_BUFFER_MARGIN: f64 = 1.25;
 
 /// Receive or send buffer of a connection.

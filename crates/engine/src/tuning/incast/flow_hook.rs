@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Number of first reads after which the clamp is repeated each time: the kernel raises the window
-/// with the first full segments, and later now and then. (chosen)
+/// with the first full segments, and later now and then. (chosen: several times the reads of
+/// an initial window; a clamp is a system call)
 const CLAMP_EAGER_READS: u32 = 8;
 
 /// Minimum interval of later clamps. (chosen: over a fast link reads are microseconds apart)

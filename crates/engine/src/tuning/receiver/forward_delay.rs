@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-/// Largest accepted RTT; longer ones come from a clock step. (chosen)
+/// Largest accepted RTT; longer ones come from a clock step. (chosen: more than paths take,
+/// also with queues of seconds)
 ///
 /// Added to all delays, so that later ones are not negative.
 pub(super) const MAX_PLAUSIBLE_RTT: Duration = Duration::from_secs(10);

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// more than was in flight)
 const UDP_BLOCKED_MIN_DATA: Bytes = Bytes::mib(64);
 
-/// Longest time between the two clock readings for a valid comparison. (chosen)
+/// Longest time between the two clock readings for a valid comparison. (chosen: half of
+/// [`MIN_CLOCK_STEP`], so that a pause of the thread is no step)
 const MAX_CLOCK_READ_TIME: Duration = Duration::from_micros(500);
 
 /// Delays of a probe.
