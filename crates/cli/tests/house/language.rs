@@ -22,7 +22,7 @@ const FORBIDDEN_OPENERS: [&str; 15] = [
 ];
 
 /// Words that stand for people, or for terms that `docs/glossary.md` replaces.
-const FORBIDDEN_WORDS: [&str; 9] = [
+const FORBIDDEN_WORDS: [&str; 11] = [
     concat!("kno", "ck"),
     concat!("tel", "ler"),
     concat!("gla", "nce"),
@@ -32,6 +32,8 @@ const FORBIDDEN_WORDS: [&str; 9] = [
     concat!("no", "body"),
     concat!("some", "body"),
     concat!("any", "body"),
+    concat!("is ou", "rs"),
+    concat!("of ou", "rs"),
 ];
 
 /// Files that quote: the table of old names.

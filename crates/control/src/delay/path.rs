@@ -1,4 +1,4 @@
-//! Properties of a path and of a transfer over it, as the controller knows them.
+//! Properties of a path and of a transfer over it: samples, capacity, streams, limits.
 
 use super::samples::{MIN_ROUND, Samples, repair_time};
 use crate::loss::LossSample;

@@ -1,8 +1,8 @@
 //! SOBAS: the receive window of a TCP transfer, sized while it runs (Prasad, Jain, Dovrolis 2003).
 //!
 //! The window becomes rate × RTT once the rate stops growing, and stays so. If probes were lost
-//! before, the path is congested, and no window is set. The pacing rate is ours: a window alone
-//! does not keep slow start from sending bursts at twice the rate of the line.
+//! before, the path is congested, and no window is set. The pacing rate is not in the paper: a
+//! window alone does not keep slow start from sending bursts at twice the rate of the line.
 //!
 //! Contents: the controller ([`Sobas`]), and the time until a buffer overflows ([`overflow`]). No
 //! sockets, no clock. `docs/algorithms/sobas.md` has the diagram and the constants.

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Memory for recorded names: 40 000 short ones (ours; the Java client has the same).
+/// Memory for recorded names: 40 000 short ones. (chosen: as in the Java client)
 const MAX_BYTES: usize = 8 << 20;
 
 /// Estimated memory of a recorded name without its characters: two strings and a map entry.

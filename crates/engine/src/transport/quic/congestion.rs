@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Pacing and close of a connection: what its thread and its congestion controller share.
 ///
-/// The pacer of `quinn-proto` sends 1.25 windows per RTT, whatever rate a controller wants. Its
-/// thread asks this one first; while it is closed, the controller reports a window without room.
+/// The pacer of `quinn-proto` sends 1.25 windows per RTT, whatever the controller's pacing rate is.
+/// Its thread asks this one first; while it is closed, the controller reports a window without
+/// room.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendGate(Arc<GateState>);
 
