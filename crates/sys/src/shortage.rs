@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a descriptor. (chosen: a third of the default time-out for silence)
+/// Longest wait for a descriptor. (chosen: a third of the default timeout for silence)
 pub const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Least duration of a wait that counts as in vain. (chosen: files are closed many times a second)

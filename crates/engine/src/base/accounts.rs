@@ -15,7 +15,7 @@ use std::sync::Mutex;
 
 /// Runs of getent(1) of a session; further accounts count as unknown.
 ///
-/// (chosen: at some milliseconds each, less than a time-out)
+/// (chosen: at some milliseconds each, less than a timeout)
 const MAX_GETENT_RUNS: u32 = 4096;
 
 /// Accounts of this host, as far as they were asked for.

@@ -88,7 +88,7 @@ pub(crate) struct SessionManager {
 }
 
 /// Time that a client waits for slots before it learns that the daemon is busy. (chosen: well below
-/// a client's time-out; a waiting client keeps its place, one that tries again does not)
+/// a client's timeout; a waiting client keeps its place, one that tries again does not)
 const SLOT_WAIT: Duration = Duration::from_secs(3);
 
 /// Ended sessions that are kept. (chosen: as many as may end within an RTT)

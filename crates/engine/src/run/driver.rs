@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 /// Interval of progress events and of checks for cancellation.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Upper bound of the heartbeat interval, which is a quarter of the time-out: three may be lost.
+/// Upper bound of the heartbeat interval, which is a quarter of the timeout: three may be lost.
 const MAX_PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time to send the final messages of a failed session.
@@ -165,7 +165,7 @@ impl SessionRunner<'_> {
                 self.session.stop();
                 // The session's first error is the cause; the control thread's may follow from it.
                 // After a lost connection the latter is more specific: the peer's error message, or
-                // a time-out. The kernel reports the cause to one thread; the rest get a broken
+                // a timeout. The kernel reports the cause to one thread; the rest get a broken
                 // pipe.
                 let is_cause = |first: &Error| {
                     let was_silent =

@@ -18,7 +18,7 @@ use tracing::debug;
 /// Interval of checks for the end of the session.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Wait without a limit of its own: the connections have time-outs.
+/// Wait without a limit of its own: the connections have timeouts.
 const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// First and longest delay before a lost data stream is reconnected; the delay doubles in between.
@@ -118,7 +118,7 @@ impl<'a> StreamThreads<'a> {
         self.group.wait(self.session, NO_TIMEOUT);
     }
 
-    /// Waits for the streams to end after the sender has finished; false after the time-out.
+    /// Waits for the streams to end after the sender has finished; false after the timeout.
     pub(crate) fn join_in_time(&self) -> bool {
         self.group.wait(self.session, self.timeout)
     }

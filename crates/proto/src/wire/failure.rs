@@ -75,7 +75,7 @@ pub enum Cause {
     ReadOnly = 13,
     /// Unencrypted data streams not allowed by the peer.
     UnencryptedRefused = 14,
-    /// Nothing received for the time-out.
+    /// Nothing received for the timeout.
     Timeout = 15,
     /// Ended by the user or by a shutdown.
     Cancelled = 16,

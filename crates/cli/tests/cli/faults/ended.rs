@@ -179,7 +179,7 @@ fn daemon_ends_soon_after_its_drain_in_every_state() {
         let mut daemon = Daemon::start(root.path(), &flags);
         let clients = Clients::of(&daemon, here.path()).with_waiting(&daemon);
         let signalled = Instant::now();
-        // Without a time-out of the drain, the second signal ends the sessions.
+        // Without a timeout of the drain, the second signal ends the sessions.
         for _ in 0..=u32::from(drain.is_none()) {
             daemon.running().signal(Signal::TERM);
             thread::sleep(Duration::from_millis(100));

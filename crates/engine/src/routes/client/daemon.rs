@@ -118,7 +118,7 @@ struct Admitted {
     is_fallback: bool,
 }
 
-/// Connects until the daemon admits this client, or the time-out has passed.
+/// Connects until the daemon admits this client, or the timeout has passed.
 fn admit_with_retry(
     target: &DaemonTarget,
     transport: Transport,

@@ -29,7 +29,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the end of a truncation, and the interval of checks. (measured: ext4 takes 19
-/// to 90 ms to truncate 300 MB; chosen: far longer, and well below a time-out)
+/// to 90 ms to truncate 300 MB; chosen: far longer, and well below a timeout)
 const TRUNCATE_TIMEOUT: Duration = Duration::from_secs(2);
 const TRUNCATE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 

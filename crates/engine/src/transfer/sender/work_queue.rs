@@ -59,7 +59,7 @@ impl<'a> WorkQueue<'a> {
     pub(crate) fn wait_until_complete(&self) {
         let mut ledger = lock(&self.ledger);
         while !ledger.is_complete() && !self.session.is_stopped() {
-            // The time-out covers a stop, which does not notify `changed`.
+            // The timeout covers a stop, which does not notify `changed`.
             let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -70,7 +70,7 @@ impl<'a> WorkQueue<'a> {
     pub(crate) fn wait_outstanding(&self, interval: Duration, waits: impl Fn(&SendLedger) -> bool) {
         let mut ledger = lock(&self.ledger);
         while waits(&ledger) && !self.session.is_stopped() {
-            // The time-out covers a stop, which does not notify `completed`.
+            // The timeout covers a stop, which does not notify `completed`.
             let waited = self.completed.wait_timeout(ledger, interval);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -102,7 +102,7 @@ impl<'a> WorkQueue<'a> {
             if let Some(work) = work(&mut ledger) {
                 return Ok(Some(work));
             }
-            // The time-out covers a stop, which does not notify `changed`.
+            // The timeout covers a stop, which does not notify `changed`.
             let waited = self.changed.wait_timeout(ledger, STOP_POLL_INTERVAL);
             ledger = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

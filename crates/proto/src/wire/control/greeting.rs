@@ -58,7 +58,7 @@ pub struct Welcome {
     #[n(8)]
     #[cbor(with = "minicbor::bytes")]
     pub fingerprint: Option<[u8; 32]>,
-    /// Time-out of the server in milliseconds of silence; absent: not stated. The client pings
+    /// Timeout of the server in milliseconds of silence; absent: not stated. The client pings
     /// often enough for it.
     #[n(9)]
     pub timeout_ms: Option<u64>,

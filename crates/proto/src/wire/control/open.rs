@@ -70,7 +70,7 @@ pub struct Open {
     /// Number of data streams that the client will open.
     #[n(7)]
     pub streams: u32,
-    /// Time-out of the client in milliseconds of silence; 0: not stated. The server pings often
+    /// Timeout of the client in milliseconds of silence; 0: not stated. The server pings often
     /// enough for it.
     #[n(8)]
     pub timeout_ms: u64,

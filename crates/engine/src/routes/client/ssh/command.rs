@@ -78,7 +78,7 @@ impl Login<'_> {
 
     /// Host name that ssh resolves the given one to.
     ///
-    /// ssh may run the user's programs for that. If they exceed the time-out, the given name is
+    /// ssh may run the user's programs for that. If they exceed the timeout, the given name is
     /// returned.
     pub(crate) fn resolved_host(
         &self,

@@ -205,7 +205,7 @@ final class DataStreams {
 
     /** Stops reconnecting and waits until all streams have ended. */
     void awaitEnd() throws IOException {
-        // A stream that is being attached ends by its own time-out, of the same length.
+        // A stream that is being attached ends by its own timeout, of the same length.
         long grace = session.timeoutMillis() + MAX_RECONNECT_DELAY_MILLIS;
         long deadline = System.nanoTime() + grace * 1_000_000;
         synchronized (this) {
