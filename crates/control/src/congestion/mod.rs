@@ -26,8 +26,8 @@ use std::time::Duration;
 /// paced)
 const INITIAL_CWND_DATAGRAMS: u64 = 32;
 
-/// Growth tried by probes after those with loss, at least: a quarter of the first. (measured,
-/// docs/algorithms/sensitivity-quic.md: more or less is sent again)
+/// Growth tried by probes after those with loss, at least: a quarter of the first. (chosen:
+/// it fits into a queue of a tenth of the BDP)
 const MIN_BW_GROWTH: f64 = 1.0 + (BW_GROWTH - 1.0) / 4.0;
 
 /// Rounds in a row without that growth after which the path is full. (BBR: 3)
@@ -45,7 +45,7 @@ const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 const CYCLE_ROUNDS: u64 = 8;
 
 /// Rounds after a reduction in which growth is not followed by another probe at once: two cycles.
-/// (measured, docs/algorithms/sensitivity-quic.md: after one, more is sent again)
+/// (measured, docs/algorithms/sensitivity-quic.md: after one cycle, 4 ‰ more is sent again)
 const REGROWTH_ROUNDS: u64 = 2 * CYCLE_ROUNDS;
 
 /// Index of the first round: late enough after the initial `last_reduction`.

@@ -14,7 +14,7 @@ use crate::units::Rate;
 use std::time::Duration;
 
 /// Initial windows per RTT up to which losses do not count: two doublings of slow start.
-/// (measured, docs/algorithms/sensitivity.md: half of it costs 6 % beside four flows)
+/// (chosen: until then, the rate is that of the initial windows)
 const INITIAL_WINDOW_FACTOR: f64 = 4.0;
 
 impl DelayController {

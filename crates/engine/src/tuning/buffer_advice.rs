@@ -38,11 +38,18 @@ impl InflightLimits {
     }
 
     /// Suggests larger buffers if `streams` streams are too few to cover the BDP.
+    ///
+    /// Also suggests faster growth of receive buffers that have to grow.
     pub(crate) fn advice(&self, streams: u32) -> Option<String> {
-        let sender = self.sender.filter(|_| self.min_streams() > streams)?;
-        let advice = suggest_larger_buffers(self.bdp, [self.receiver, sender])?;
-        let growth = suggest_fast_growth(self.min_rtt, slow_growth_rtt());
-        Some(advice + &growth.unwrap_or_default())
+        let sender = self.sender.filter(|_| self.min_streams() > streams);
+        let larger =
+            sender.and_then(|sender| suggest_larger_buffers(self.bdp, [self.receiver, sender]));
+        let [_, initial, _] = BufferSide::Receive.sysctl_values().unwrap_or_default();
+        let must_grow = self.bdp.0 > initial.saturating_mul(streams.into());
+        let growth = slow_growth_rtt().filter(|_| must_grow || larger.is_some());
+        let advice = [larger, suggest_fast_growth(self.min_rtt, growth)];
+        let advice = advice.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        (!advice.is_empty()).then_some(advice)
     }
 }
 
@@ -52,12 +59,12 @@ fn slow_growth_rtt() -> Option<Duration> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(Duration::from_micros)
 }
 
-/// Returns the addition to an advice if receive buffers grow slowly on the path.
+/// Returns advice if receive buffers grow slowly on the path.
 fn suggest_fast_growth(min_rtt: Duration, slow_below: Option<Duration>) -> Option<String> {
     let slow_below = slow_below.filter(|below| !min_rtt.is_zero() && min_rtt < *below)?;
     Some(format!(
-        ", and sysctl -w {SLOW_GROWTH_SYSCTL}=0 on the receiving host, whose buffers grow slowly \
-         below an RTT of {} us",
+        "receive buffers grow slowly below an RTT of {} us: run as root sysctl -w \
+         {SLOW_GROWTH_SYSCTL}=0 on the receiving host",
         slow_below.as_micros()
     ))
 }
@@ -132,7 +139,7 @@ mod tests {
         assert_eq!(advice(400, None), None, "an older kernel");
         assert_eq!([advice(0, Some(us(1000))), advice(1000, Some(us(1000)))], [None, None]);
         let found = advice(400, Some(us(1000))).unwrap();
-        assert!(found.contains("sysctl -w net.ipv4.tcp_rcvbuf_low_rtt=0 on"), "{found}");
-        assert!(found.ends_with("below an RTT of 1000 us"), "{found}");
+        assert!(found.contains("below an RTT of 1000 us: run as root sysctl -w net."), "{found}");
+        assert!(found.ends_with("tcp_rcvbuf_low_rtt=0 on the receiving host"), "{found}");
     }
 }

@@ -88,6 +88,7 @@ fn marking_relay(target: SocketAddr) -> (SocketAddr, Receiver<Option<EcnCodepoin
         let mut client = target;
         let mut bytes = vec![0; 1 << 16];
         loop {
+            thread::sleep(Duration::from_micros(100));
             for (from, to) in [(0, 1), (1, 0)] {
                 let sockets = [&near, &far];
                 let mut meta = [quinn_udp::RecvMeta::default()];
