@@ -1,7 +1,8 @@
 //! `bankfull-lab regret`: compares contenders with the best of fixed choices on each path.
 //!
 //! Results are lines of JSON, appended run by run, so that an interrupted comparison goes on where
-//! it ended. They belong to one state of the sources.
+//! it ended. They belong to one state of the sources, and each to the scenario's definition of its
+//! run: after an edit of a path its results do not count, and it is measured again.
 
 use crate::base::error::{LabError, Result};
 use crate::base::notify;
@@ -11,14 +12,14 @@ use crate::model::results::RunResult;
 use crate::model::settings::Settings;
 use crate::report::regret::{self, Record};
 use crate::run::runner::{PAYLOAD_SHARE, Runner};
-use crate::scenario::{self, Condition};
+use crate::scenario::{self, Condition, Scenario};
 use crate::topology::machine;
 use bankfull_sim::Background;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -62,12 +63,15 @@ pub struct Flags {
     work: PathBuf,
 }
 
+/// Sources that determine what a build of bankfull and of the lab does.
+const SOURCES: [&str; 3] = ["crates", "Cargo.lock", "Cargo.toml"];
+
 /// First line of a file of results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     /// Name of the scenario.
     scenario: String,
-    /// Git's hash of the sources: the tree `crates`.
+    /// Git's hashes of the [`SOURCES`].
     sources: String,
     /// Commit of the first run.
     commit: String,
@@ -78,16 +82,19 @@ struct Header {
 /// Measures what is missing, and prints the table.
 ///
 /// # Errors
-/// If a file is invalid or of other sources, or a network cannot be built.
+/// If a file is invalid, of another scenario or of other sources, or a network cannot be built.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let scenario = scenario::read(&flags.file)?;
     let conditions = selected(&scenario.conditions, flags)?;
     let file = if flags.choose { &flags.choices } else { &flags.results };
     let mut results = match flags.table {
-        true => ResultFile { path: file.clone(), records: read(file)?.1 },
-        false => ResultFile::open(file, header(&scenario.name)?, flags.choose)?,
+        true => ResultFile { path: file.clone(), records: read(file, &scenario)?.records },
+        false => ResultFile::open(file, &scenario, header(&scenario.name)?, flags.choose)?,
     };
-    let best = if flags.choose { BTreeMap::new() } else { best_choices(flags, &conditions)? };
+    let best = match flags.choose {
+        true => BTreeMap::new(),
+        false => best_choices(flags, &scenario, &conditions)?,
+    };
     let signals = Signals::watch()?;
     if !flags.table {
         machine::raise_open_file_limit()?;
@@ -120,13 +127,18 @@ fn name_of(condition: &Condition) -> String {
 }
 
 /// Best choice of each path.
-fn best_choices(flags: &Flags, conditions: &[&Condition]) -> Result<BTreeMap<String, String>> {
-    let (_, choices) = read(&flags.choices)?;
+fn best_choices(
+    flags: &Flags,
+    scenario: &Scenario,
+    conditions: &[&Condition],
+) -> Result<BTreeMap<String, String>> {
+    let choices = read(&flags.choices, scenario)?.records;
     let best = |condition: &&Condition| {
         let path = name_of(condition);
         let Some(best) = regret::best_choice(&choices, &path) else {
             return Err(LabError::Usage(format!(
-                "{} has no choice for the path {path}: measure it with --choose",
+                "{} has no choice for the path {path} of this definition: \
+                 measure it with --choose",
                 flags.choices.display()
             )));
         };
@@ -160,7 +172,9 @@ fn measure(
                 if runner.signals.count() > 0 {
                     return Ok(());
                 }
-                let record = record(&path, settings, contender, &run)?;
+                let definition = condition.definitions.get(&contender.name).cloned();
+                let definition = definition.unwrap_or_default();
+                let record = Record { definition, ..record(&path, settings, contender, &run)? };
                 let what = record.void.clone().unwrap_or_else(|| format!("{:.3}", record.share));
                 notify(&format!("{path}: {} {repetition}/{most}: {what}", contender.name));
                 results.add(record)?;
@@ -170,7 +184,7 @@ fn measure(
     Ok(())
 }
 
-/// Record of a run.
+/// Record of a run, without its definition.
 ///
 /// # Errors
 /// If the settings describe no path.
@@ -188,6 +202,7 @@ pub fn record(
         path: path.to_owned(),
         contender: contender.name.clone(),
         repetition: run.repetition,
+        definition: String::new(),
         share: sending.arrival_bps / capacity,
         queue_ms: sending.standing_queue_seconds * 1e3,
         retransmits: run.metrics.retransmits.or(network.retransmits),
@@ -251,29 +266,31 @@ struct ResultFile {
 }
 
 impl ResultFile {
-    /// Opens a file, or creates it with a header. Refuses one of other sources, except for fixed
-    /// choices, which do not run bankfull.
-    fn open(path: &Path, header: Header, is_of_choices: bool) -> Result<Self> {
-        match read(path) {
-            Ok((found, records)) => {
-                let is_same = found.sources == header.sources || is_of_choices;
-                if is_same && found.scenario == header.scenario {
-                    return Ok(Self { path: path.to_owned(), records });
-                }
-                let (commit, scenario) = (found.commit, found.scenario);
-                Err(LabError::Usage(format!(
-                    "{} has results of {scenario} at commit {commit}, whose sources differ: \
-                     choose another file, or check out that commit",
-                    path.display()
-                )))
-            }
-            Err(LabError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                let file = Self { path: path.to_owned(), records: Vec::new() };
-                file.append(&header)?;
-                Ok(file)
-            }
-            Err(error) => Err(error),
+    /// Opens a file, or creates it with a header, and removes an incomplete last line. Refuses one
+    /// of other sources, except for fixed choices, which do not run bankfull.
+    fn open(path: &Path, scenario: &Scenario, header: Header, is_of_choices: bool) -> Result<Self> {
+        if fs::metadata(path).map_or(0, |found| found.len()) == 0 {
+            let file = Self { path: path.to_owned(), records: Vec::new() };
+            file.append(&header)?;
+            return Ok(file);
         }
+        let found = read(path, scenario)?;
+        if found.header.sources != header.sources && !is_of_choices {
+            return Err(LabError::Usage(format!(
+                "{} has results of commit {}, whose sources differ: \
+                 choose another file, or check out that commit",
+                path.display(),
+                found.header.commit
+            )));
+        }
+        if found.is_torn {
+            let opened = File::options().write(true).open(path);
+            opened.and_then(|file| file.set_len(found.whole_bytes)).map_err(|e| {
+                let what = format!("cannot remove the last line of {}", path.display());
+                LabError::io(what, e)
+            })?;
+        }
+        Ok(Self { path: path.to_owned(), records: found.records })
     }
 
     /// True if there is a valid or failed result; a void one is measured again.
@@ -295,40 +312,80 @@ impl ResultFile {
     fn append(&self, line: &impl Serialize) -> Result<()> {
         let failed =
             |e: io::Error| LabError::io(format!("cannot write {}", self.path.display()), e);
-        let text = serde_json::to_string(line).map_err(|e| failed(e.into()))?;
+        let text = serde_json::to_string(line).map_err(|e| failed(e.into()))? + "\n";
         let mut file =
             File::options().append(true).create(true).open(&self.path).map_err(failed)?;
-        writeln!(file, "{text}").map_err(failed)
+        file.write_all(text.as_bytes()).map_err(failed)
     }
 }
 
-/// Reads a file of results.
-fn read(path: &Path) -> Result<(Header, Vec<Record>)> {
-    let text = fs::read_to_string(path)
-        .map_err(|e| LabError::io(format!("cannot read {}", path.display()), e))?;
-    let wrong = |line: usize, e: &serde_json::Error| {
-        LabError::Usage(format!("{}, line {}: {e}", path.display(), line + 1))
+/// Content of a file of results.
+struct Found {
+    header: Header,
+    /// Results of the scenario's present definitions.
+    records: Vec<Record>,
+    /// Length of the complete lines.
+    whole_bytes: u64,
+    /// True if an incomplete line follows them: the program was killed while it wrote.
+    is_torn: bool,
+}
+
+/// Reads a file of results. What does not count is reported.
+fn read(path: &Path, scenario: &Scenario) -> Result<Found> {
+    let file = path.display();
+    let bytes = fs::read(path).map_err(|e| LabError::io(format!("cannot read {file}"), e))?;
+    let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let whole = String::from_utf8_lossy(&bytes[..end]);
+    let wrong =
+        |at: usize, e: &serde_json::Error| LabError::Usage(format!("{file}, line {}: {e}", at + 1));
+    let mut lines = whole.lines().enumerate();
+    let Some((_, header)) = lines.next() else {
+        let text = format!("{file} has no complete header: remove it, or choose another file");
+        return Err(LabError::Usage(text));
     };
-    let mut lines = text.lines().enumerate();
-    let header = lines.next().map_or("", |(_, line)| line);
-    let header = serde_json::from_str(header).map_err(|e| wrong(0, &e))?;
+    let header: Header = serde_json::from_str(header).map_err(|e| wrong(0, &e))?;
+    if header.scenario != scenario.name {
+        let (found, wanted) = (&header.scenario, &scenario.name);
+        let text = format!(
+            "{file} has results of the scenario {found}, not {wanted}: choose another file"
+        );
+        return Err(LabError::Usage(text));
+    }
     let parse = |(at, line)| serde_json::from_str(line).map_err(|e| wrong(at, &e));
-    Ok((header, lines.map(parse).collect::<Result<_>>()?))
+    let mut records: Vec<Record> = lines.map(parse).collect::<Result<_>>()?;
+    let all = records.len();
+    let conditions: BTreeMap<String, &Condition> =
+        scenario.conditions.iter().map(|one| (name_of(one), one)).collect();
+    records.retain(|one| {
+        let present = conditions.get(&one.path).and_then(|at| at.definitions.get(&one.contender));
+        present == Some(&one.definition)
+    });
+    if records.len() < all {
+        let count = all - records.len();
+        let text = "results that do not count, as the scenario defines their runs differently";
+        notify(&format!("{file}: {text}: {count}"));
+    }
+    let is_torn = end < bytes.len();
+    if is_torn {
+        notify(&format!("{file}: the last line is incomplete, and its run does not count"));
+    }
+    Ok(Found { header, records, whole_bytes: end as u64, is_torn })
 }
 
 /// Header for the present sources, which must be committed.
 fn header(scenario: &str) -> Result<Header> {
-    let git = |arguments: &[&str]| {
-        let done = Command::new("git").args(arguments).output();
+    let git = |arguments: &[&str], files: &[String]| {
+        let done = Command::new("git").args(arguments).args(files).output();
         let done = done.map_err(|e| LabError::io("cannot run git", e))?;
         match done.status.success() {
-            true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
+            true => Ok(String::from_utf8_lossy(&done.stdout).trim().replace('\n', " ")),
             false => {
                 Err(LabError::Usage("run it within the repository, for the commit".to_owned()))
             }
         }
     };
-    if !git(&["status", "--porcelain", "--", ":/crates", ":/Cargo.lock"])?.is_empty() {
+    let of = |start: &str| SOURCES.map(|name| format!("{start}{name}"));
+    if !git(&["status", "--porcelain", "--"], &of(":/"))?.is_empty() {
         let text =
             "the sources differ from the commit: commit them, so that results can be compared";
         return Err(LabError::Usage(text.to_owned()));
@@ -336,8 +393,8 @@ fn header(scenario: &str) -> Result<Header> {
     let machine = machine::describe();
     Ok(Header {
         scenario: scenario.to_owned(),
-        sources: git(&["rev-parse", "HEAD:crates"])?,
-        commit: git(&["rev-parse", "--short", "HEAD"])?,
+        sources: git(&["rev-parse"], &of("HEAD:"))?,
+        commit: git(&["rev-parse", "--short", "HEAD"], &[])?,
         machine: format!("{} CPUs, Linux {}", machine.cpus, machine.kernel),
     })
 }
@@ -352,30 +409,132 @@ mod tests {
         Header { scenario, sources: text(sources), commit, machine }
     }
 
+    /// Scenario with the path `p`, and a contender of two repetitions.
+    fn scenario_of(rate: &str) -> Scenario {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kinds.toml");
+        let text = format!(
+            "title = 'x'\n[[contender]]\ntool = 'tcp'\nname = 'one'\n[[sweep]]\nkey = 'path'\n\
+             values = [{{ name = 'p', rate = '{rate}', rtt = '20ms' }}]"
+        );
+        fs::write(&file, text).unwrap();
+        scenario::read(&file).unwrap()
+    }
+
+    fn record_of(scenario: &Scenario, repetition: u32, void: Option<&str>) -> Record {
+        Record {
+            path: "p".to_owned(),
+            contender: "one".to_owned(),
+            repetition,
+            definition: scenario.conditions[0].definitions["one"].clone(),
+            void: void.map(str::to_owned),
+            ..Record::default()
+        }
+    }
+
     #[test]
     fn results_continue_and_refuse_other_sources() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("results.jsonl");
-        let contender: Contender = toml::from_str("tool = 'tcp'\nname = 'one'").unwrap();
-        let mut file = ResultFile::open(&path, header_of("s1"), false).unwrap();
-        let record = |repetition, void: Option<&str>| Record {
-            path: "p".to_owned(),
-            contender: "one".to_owned(),
-            repetition,
-            void: void.map(str::to_owned),
-            ..Record::default()
+        let scenario = scenario_of("1mbit");
+        let open = |sources: &str, is_of_choices| {
+            ResultFile::open(&path, &scenario, header_of(sources), is_of_choices)
         };
+        let record = |repetition, void| record_of(&scenario, repetition, void);
+        let contender = &scenario.conditions[0].settings.contenders[0];
+        let mut file = open("s1", false).unwrap();
         file.add(record(1, None)).unwrap();
         file.add(record(2, Some("late"))).unwrap();
-        let file = ResultFile::open(&path, header_of("s1"), false).unwrap();
+        let file = open("s1", false).unwrap();
         assert_eq!(file.records, [record(1, None), record(2, Some("late"))]);
-        assert!(file.has("p", &contender, 1) && !file.has("p", &contender, 2), "void");
-        let error = ResultFile::open(&path, header_of("s2"), false).unwrap_err().to_string();
-        assert!(error.contains("at commit abc, whose sources differ"), "{error}");
-        assert!(ResultFile::open(&path, header_of("s2"), true).is_ok(), "choices run no bankfull");
+        assert!(file.has("p", contender, 1) && !file.has("p", contender, 2), "void");
+        let error = open("s2", false).unwrap_err().to_string();
+        assert!(error.contains("of commit abc, whose sources differ"), "{error}");
+        assert!(open("s2", true).is_ok(), "choices run no bankfull");
+        let other = Scenario { name: "halves".to_owned(), ..scenario.clone() };
+        let error = ResultFile::open(&path, &other, header_of("s1"), true).unwrap_err();
+        assert!(error.to_string().contains("of the scenario kinds, not halves"), "{error}");
         fs::write(&path, "{}\n").unwrap();
-        let error = ResultFile::open(&path, header_of("s1"), false).unwrap_err().to_string();
+        let error = open("s1", false).unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");
+    }
+
+    #[test]
+    fn results_of_an_edited_path_do_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("choices.jsonl");
+        let (before, after) = (scenario_of("1mbit"), scenario_of("2mbit"));
+        let open =
+            |scenario: &Scenario| ResultFile::open(&path, scenario, header_of("s1"), true).unwrap();
+        open(&before).add(record_of(&before, 1, None)).unwrap();
+        assert_eq!(open(&before).records.len(), 1);
+        assert_eq!(open(&after).records, []);
+        let flags = Flags { choices: path.clone(), ..flags(None, &[]) };
+        let best = |scenario: &Scenario| {
+            best_choices(&flags, scenario, &scenario.conditions.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(best(&before).unwrap()["p"], "one");
+        let error = best(&after).unwrap_err().to_string();
+        assert!(error.contains("no choice for the path p of this definition"), "{error}");
+        open(&after).add(record_of(&after, 1, None)).unwrap();
+        assert_eq!((best(&before).is_ok(), best(&after).is_ok()), (true, true));
+    }
+
+    #[test]
+    fn torn_last_line_is_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("results.jsonl");
+        let scenario = scenario_of("1mbit");
+        let open = || ResultFile::open(&path, &scenario, header_of("s1"), false);
+        let record = |repetition| record_of(&scenario, repetition, Some("cut within –"));
+        fs::write(&path, "").unwrap();
+        let mut file = open().unwrap();
+        file.add(record(1)).unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        file.add(record(2)).unwrap();
+        let text = fs::read(&path).unwrap();
+        for end in whole.len() + 1..text.len() {
+            fs::write(&path, &text[..end]).unwrap();
+            assert_eq!(read(&path, &scenario).unwrap().records, [record(1)], "{end}");
+            assert_eq!(fs::read(&path).unwrap().len(), end, "reading changes nothing");
+            let mut file = open().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole, "{end}");
+            file.add(record(2)).unwrap();
+            assert_eq!(open().unwrap().records, [record(1), record(2)], "{end}");
+        }
+        fs::write(&path, &text[..9]).unwrap();
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("no complete header: remove it"), "{error}");
+    }
+
+    /// Choices are committed, and a change of their paths is to be noticed with it.
+    #[test]
+    fn committed_choices_are_of_present_definitions() {
+        let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/kinds");
+        let scenario = scenario::read(&kinds.join("kinds.toml")).unwrap();
+        let choices = read(&kinds.join("choices.jsonl"), &scenario).unwrap().records;
+        for condition in &scenario.conditions {
+            let path = name_of(condition);
+            let fixed = condition.settings.contenders.iter().filter(|one| one.fixed);
+            for name in fixed.map(|one| &one.name) {
+                let is_one = |one: &Record| one.path == path && one.contender == *name;
+                assert!(choices.iter().any(is_one), "{path}: no result of {name}");
+            }
+        }
+    }
+
+    fn flags(subset: Option<u32>, path: &[&str]) -> Flags {
+        Flags {
+            file: PathBuf::new(),
+            results: PathBuf::new(),
+            choices: PathBuf::new(),
+            choose: false,
+            subset,
+            path: path.iter().map(|&name| name.to_owned()).collect(),
+            repeat: None,
+            table: false,
+            work: PathBuf::new(),
+        }
     }
 
     #[test]
@@ -400,20 +559,10 @@ mod tests {
     fn subset_is_spread_over_all_paths() {
         let condition = |n: usize| {
             let path = "title = 'x'\npath = { rate = '1mbit', rtt = '20ms' }\ncontender = []";
-            Condition { values: vec![n.to_string()], settings: toml::from_str(path).unwrap() }
+            let settings = toml::from_str(path).unwrap();
+            Condition { values: vec![n.to_string()], settings, definitions: BTreeMap::new() }
         };
         let all: Vec<Condition> = (0..40).map(condition).collect();
-        let flags = |subset, path: &[&str]| Flags {
-            file: PathBuf::new(),
-            results: PathBuf::new(),
-            choices: PathBuf::new(),
-            choose: false,
-            subset,
-            path: path.iter().map(|&name| name.to_owned()).collect(),
-            repeat: None,
-            table: false,
-            work: PathBuf::new(),
-        };
         let names = |flags: Flags| {
             selected(&all, &flags).unwrap().into_iter().map(name_of).collect::<Vec<_>>()
         };

@@ -28,6 +28,9 @@ pub struct Record {
     pub contender: String,
     /// Number of the repetition.
     pub repetition: u32,
+    /// Fingerprint of the scenario's definition of the run; results of others do not count.
+    #[serde(default)]
+    pub definition: String,
     /// Share of the path's capacity that arrived as payload.
     pub share: f64,
     /// Median queueing delay in the second half, in ms.

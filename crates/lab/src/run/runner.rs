@@ -414,6 +414,7 @@ fn print_run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     /// True if the run stays void, and the number of attempts. `voids` lists which attempts are
     /// void, in this order.
@@ -479,7 +480,7 @@ mod tests {
         let condition = |rest: &str| {
             let path = "title = 'x'\npath = { rate = '50mbit', rtt = '2ms' }";
             let settings = toml::from_str(&format!("{path}\nrun.repetitions = 1\n{rest}")).unwrap();
-            Condition { values: Vec::new(), settings }
+            Condition { values: Vec::new(), settings, definitions: BTreeMap::new() }
         };
         let in_virtual_time = condition("run.duration = '100ms'\ncontender = [{ tool = 'model' }]");
         // More hosts than addresses.

@@ -16,6 +16,9 @@ const MAX_BASES: usize = 8;
 /// Largest number of conditions. (chosen: days of measuring)
 const MAX_CONDITIONS: usize = 1000;
 
+/// Hexadecimal digits of a fingerprint. (chosen: 64 bits, far more than there are edits of a file)
+const FINGERPRINT_DIGITS: usize = 16;
+
 /// Top-level keys of a file: its own, and the fields of [`Settings`].
 const TOP_KEYS: [&str; 9] =
     ["title", "extends", "path", "senders", "cross-tcp", "data", "run", "contender", "sweep"];
@@ -144,9 +147,28 @@ fn condition(table: &Table, axes: &[Axis], number: usize) -> ParseResult<Conditi
         set(&mut table, &axis.key, value)
             .map_err(|inner| format!("the sweep of {}: {inner} is not a table", axis.key))?;
     }
-    let mut settings: Settings = from_value(Value::Table(table))?;
+    let mut settings: Settings = from_value(Value::Table(table.clone()))?;
     check::check(&mut settings)?;
-    Ok(Condition { values, settings })
+    let names = settings.contenders.iter().map(|one| one.name.clone());
+    let definitions = names.zip(fingerprints(table)?).collect();
+    Ok(Condition { values, settings, definitions })
+}
+
+/// Fingerprints of what defines the runs of each contender, in the order of the file.
+fn fingerprints(mut table: Table) -> ParseResult<Vec<String>> {
+    table.remove("title");
+    if let Some(Value::Table(run)) = table.get_mut("run") {
+        run.remove("repetitions");
+    }
+    let contenders = table.remove("contender");
+    let contenders = contenders.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let fingerprint = |contender| {
+        let text = serde_json::to_string(&(&table, contender)).map_err(|e| e.to_string())?;
+        let mut hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+        hash.truncate(FINGERPRINT_DIGITS);
+        Ok(hash)
+    };
+    contenders.iter().map(fingerprint).collect()
 }
 
 fn text_of(value: &Value) -> Option<String> {
@@ -227,6 +249,31 @@ mod tests {
         assert_eq!(last.settings.path.buffer, Some(Buffer::Bdp(1.0)));
         assert_eq!(last.settings.path_config().unwrap().forward.buffer, Bytes(5_000_000));
         assert_eq!(found.conditions[1].values, ["0.5bdp", "2"]);
+    }
+
+    #[test]
+    fn definitions_follow_what_a_run_depends_on() {
+        let text = "title = 'x'\n# first\n[path]\nrate = '1mbit'\nrtt = '20ms'\n\
+                    [run]\nduration = '8s'\nrepetitions = 3\n\
+                    [[contender]]\ntool = 'tcp'\n[[contender]]\nname = 'four'\ntool = 'tcp'\n\
+                    streams = 4";
+        let of = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from}");
+            let mut found = read_texts(&[("mine.toml", &text.replace(from, to))]).unwrap();
+            found.conditions.remove(0).definitions
+        };
+        let (plain, names) = (of("", ""), ["tcp", "four"]);
+        assert_ne!(plain["tcp"], plain["four"]);
+        let changed = |from: &str, to: &str| {
+            let other = of(from, to);
+            names.map(|name| other[name] != plain[name])
+        };
+        assert_eq!(changed("# first", "# second"), [false, false]);
+        assert_eq!(changed("repetitions = 3", "repetitions = 9"), [false, false]);
+        assert_eq!(changed("title = 'x'", "title = 'y'"), [false, false]);
+        assert_eq!(changed("1mbit", "2mbit"), [true, true]);
+        assert_eq!(changed("'8s'", "'9s'"), [true, true]);
+        assert_eq!(changed("streams = 4", "streams = 5"), [false, true]);
     }
 
     #[test]

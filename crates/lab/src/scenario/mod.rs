@@ -8,6 +8,7 @@ pub use file::read;
 
 use crate::model::settings::Settings;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// Comparison of contenders under one or more conditions.
 #[derive(Debug, Clone)]
@@ -39,6 +40,9 @@ pub struct Condition {
     pub values: Vec<String>,
     /// Settings under this condition.
     pub settings: Settings,
+    /// Fingerprint for each contender of all that defines its runs: path, data, `[run]` and the
+    /// contender, without the number of repetitions.
+    pub definitions: BTreeMap<String, String>,
 }
 
 /// Names of axes: the shortest suffix of each key that no other key has.
