@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, what cannot be arranged is a failure")]
 
-use bankfull_control::{Bytes, Rate};
+use bankfull_control::{Bytes, Rate, initial_streams};
 use bankfull_lab::base::signals::Signals;
 use bankfull_lab::commands::regret::record;
 use bankfull_lab::model::contender::Contender;
@@ -29,7 +29,12 @@ const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/k
 const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/kinds.txt");
 
 const HEAD: &str = "path                    tuned  best             regret  queue ms   sent again \
-                    sharing  streams    quic: regret, queue, again, sharing  decisions\n";
+                    sharing  streams    off: share, regret  quic: regret, queue, again, sharing  \
+                    decisions\n";
+
+/// Share of the line by which untuned TCP is ahead on the listed paths. (chosen: more than the
+/// chance of a single run)
+const MIN_LEAD: f64 = 0.03;
 
 /// Settings of a path with a shorter time and at most the fastest rate.
 fn shortened(condition: &Condition) -> Settings {
@@ -45,18 +50,29 @@ fn shortened(condition: &Condition) -> Settings {
     settings
 }
 
-/// Contenders in virtual time: the tuner, the controller of QUIC senders, and the fixed choices of
-/// the scenario.
+/// Contenders in virtual time: tuner, `--tune off`, controller of QUIC, and the fixed choices.
 fn contenders(settings: &Settings) -> Vec<Contender> {
     let tuned = toml::from_str("tool = 'tuned-model'\nname = 'tuned'").unwrap();
+    // As `--tune off` in the engine: the number of streams stays that of the start.
+    let streams = initial_streams(settings.path_config().unwrap().rtt());
+    let off = format!("tool = 'model'\nname = 'off'\nstreams = {streams}");
+    let off = toml::from_str(&off).unwrap();
+    let quic = toml::from_str("tool = 'model'\nname = 'quic'\ncongestion = 'quic'").unwrap();
     let fixed = settings.contenders.iter().filter(|one| one.fixed);
     let fixed = fixed.map(|one| Contender { tool: "model".to_owned(), ..one.clone() });
-    let quic = toml::from_str("tool = 'model'\nname = 'quic'\ncongestion = 'quic'").unwrap();
-    [tuned, quic].into_iter().chain(fixed).collect()
+    [tuned, off, quic].into_iter().chain(fixed).collect()
+}
+
+/// Path in the table.
+struct Row {
+    path: String,
+    line: String,
+    /// Share of the line by which untuned TCP is ahead of the tuner.
+    lead: f64,
 }
 
 /// Row of a path.
-fn row(condition: &Condition) -> String {
+fn row(condition: &Condition) -> Row {
     let (settings, path) = (shortened(condition), condition.values.join(" "));
     let (signals, work) = (Signals::unwatched(), std::env::temp_dir());
     let mut runner = Runner::new(&signals, &work).unwrap();
@@ -67,20 +83,21 @@ fn row(condition: &Condition) -> String {
         record(&path, &settings, contender, &run).unwrap()
     };
     let mut choices: Vec<Record> = contenders(&settings).iter().map(run).collect();
-    let (tuned, quic) = (choices.remove(0), choices.remove(0));
+    let [tuned, off, quic] = [choices.remove(0), choices.remove(0), choices.remove(0)];
     let best = best_choice(&choices, &path).unwrap();
     let best = choices.iter().find(|one| one.contender == best).unwrap();
+    let regret = |record: &Record| 1.0 - record.share / best.share;
     let sharing =
         |record: &Record| record.sharing.map_or("-".into(), |share| format!("{share:.2}"));
     let decisions: Vec<String> =
         tuned.decisions.iter().map(|(state, count)| format!("{state} {count}")).collect();
     let line = format!(
         "{path:22} {:>6.3}  {:.3} {:9} {:>7.3} {:>5.1} {:>5.1} {:>6} {:>6}  {:>4} {:>4} {:>3}  \
-         {:>6.3} {:>5.1} {:>6}  {:>4}  {}",
+         {:>6.3} {:>6.3}  {:>6.3} {:>5.1} {:>6}  {:>4}  {}\n",
         tuned.share,
         best.share,
         best.contender,
-        1.0 - tuned.share / best.share,
+        regret(&tuned),
         tuned.queue_ms,
         best.queue_ms,
         tuned.retransmits.unwrap_or_default(),
@@ -88,13 +105,25 @@ fn row(condition: &Condition) -> String {
         sharing(&tuned),
         sharing(best),
         streams.unwrap_or_default(),
-        1.0 - quic.share / best.share,
+        off.share,
+        regret(&off),
+        regret(&quic),
         quic.queue_ms,
         quic.retransmits.unwrap_or_default(),
         sharing(&quic),
         decisions.join(", ")
     );
-    line + "\n"
+    Row { path, line, lead: off.share - tuned.share }
+}
+
+/// Table of all rows, and the paths on which untuned TCP is ahead.
+fn table(rows: &[Row]) -> String {
+    let ahead = rows.iter().filter(|row| row.lead > MIN_LEAD);
+    let ahead: Vec<String> = ahead.map(|row| format!("{} ({:.3})", row.path, row.lead)).collect();
+    let lines: String = rows.iter().map(|row| row.line.as_str()).collect();
+    let (count, all) = (ahead.len(), rows.len());
+    let below = format!("tuned more than {MIN_LEAD} of the line below off: {count} of {all} paths");
+    format!("{HEAD}{lines}{below}: {}\n", ahead.join(", "))
 }
 
 /// To update the snapshot after an intended change: `BANKFULL_LAB_BLESS=1 cargo test -p
@@ -114,12 +143,12 @@ fn tuner_on_all_kinds_of_path_matches_snapshot() {
         rows
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let mut rows: Vec<(usize, String)> = thread::scope(|scope| {
+    let mut rows: Vec<(usize, Row)> = thread::scope(|scope| {
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         running.into_iter().flat_map(|one| one.join().unwrap()).collect()
     });
-    rows.sort_unstable();
-    let table = HEAD.to_owned() + &rows.into_iter().map(|(_, row)| row).collect::<String>();
+    rows.sort_unstable_by_key(|(at, _)| *at);
+    let table = table(&rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>());
     if std::env::var_os("BANKFULL_LAB_BLESS").is_some() {
         return std::fs::write(SNAPSHOT, table).unwrap();
     }

@@ -22,7 +22,6 @@ use bankfull_control::streams::{HostLoad, StreamTuner, initial_streams};
 use bankfull_control::{Bottleneck, Bytes, Controller, ControllerKind, StreamShares, pacing};
 use fastrand::Rng;
 use prober::{MIN_PROBE_TIMEOUT, ProbeDelay, Prober};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -101,8 +100,8 @@ impl TunerConfig {
 pub struct TunedTransfer {
     streams: Streams,
     trace: Vec<(Duration, String)>,
-    /// Number of decisions by the state that they enter.
-    decisions: BTreeMap<&'static str, u32>,
+    /// Decisions by the state that they enter, with their reasons.
+    decisions: Vec<(&'static str, String)>,
     controller: Controller,
     /// `None` if the number of streams is fixed.
     stream_tuner: Option<StreamTuner>,
@@ -141,7 +140,7 @@ impl TunedTransfer {
         Self {
             streams,
             trace: Vec::new(),
-            decisions: BTreeMap::new(),
+            decisions: Vec::new(),
             controller: Controller::new(config.controller, control),
             stream_tuner: config.max_streams.map(|max| StreamTuner::new(config.streams, max)),
             algorithm: config.algorithm,
@@ -244,7 +243,7 @@ impl TunedTransfer {
         let name = if decision.bbr { "streams, BBR" } else { "streams" };
         let line = format!("{} {name}: {}", decision.streams, decision.reason);
         self.trace.push((decision.at, line));
-        *self.decisions.entry("streams").or_default() += 1;
+        self.decisions.push(("streams", decision.reason.to_string()));
         self.streams.request(world, decision.streams);
         let algorithm = if decision.bbr { Algorithm::Bbr } else { self.algorithm };
         self.streams.set_algorithm(world, algorithm);
@@ -256,7 +255,7 @@ impl TunedTransfer {
         let Some(decision) = decision else { return };
         self.latest = Some(decision);
         let Decision { at, state, window, pacing, reason } = decision;
-        *self.decisions.entry(state.name()).or_default() += 1;
+        self.decisions.push((state.name(), reason.to_string()));
         let pacing = pacing.map_or("-".to_owned(), |rate| rate.to_string());
         let line = format!("{:14} {window:>10} {pacing:>13}  {reason}", state.name());
         self.trace.push((at, line));
@@ -314,9 +313,9 @@ impl TunedTransfer {
         self.flows().iter().map(|&flow| world.stats(flow).sender.retransmits).sum()
     }
 
-    /// Returns the number of decisions by the state that they enter, or "streams".
+    /// Returns the decisions in order: the state that they enter, or "streams", and the reason.
     #[must_use]
-    pub fn decisions(&self) -> &BTreeMap<&'static str, u32> {
+    pub fn decisions(&self) -> &[(&'static str, String)] {
         &self.decisions
     }
 

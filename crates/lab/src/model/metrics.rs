@@ -170,6 +170,17 @@ impl Metrics {
     }
 }
 
+/// Name of a decision: the state it leads to. Where the tuner hands over, the reason as well,
+/// without its figures.
+pub(crate) fn decision_name(state: &str, reason: &str) -> String {
+    if state != "disabled" {
+        return state.to_owned();
+    }
+    let is_figure = |word: &&str| word.contains(|c: char| c.is_ascii_digit());
+    let words: Vec<&str> = reason.split(' ').filter(|word| !is_figure(word)).collect();
+    format!("disabled ({})", words.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use crate::base::error::{LabError, Result};
 use crate::model::contender::Contender;
 use crate::model::job::Job;
-use crate::model::metrics::Metrics;
+use crate::model::metrics::{Metrics, decision_name};
 use crate::model::settings::Settings;
 use crate::tools::external::ssh;
 use crate::tools::fields::Field;
@@ -458,24 +458,11 @@ fn parse_probe(out: &str) -> Option<Metrics> {
     metrics.seconds = result["seconds"].as_f64();
     metrics.retransmits = result["retransmits"].as_u64();
     for event in events.iter().filter(|event| event["event"] == "tuning") {
-        *metrics.decisions.entry(decision_name(event)).or_default() += 1;
+        let text = |key: &str| event[key].as_str().unwrap_or_default();
+        let state = Some(text("state")).filter(|state| !state.is_empty()).unwrap_or("streams");
+        *metrics.decisions.entry(decision_name(state, text("reason"))).or_default() += 1;
     }
     Some(metrics)
-}
-
-/// Name of a decision: the state it leads to. Where the tuner hands over, the reason as well,
-/// without its figures.
-fn decision_name(event: &Value) -> String {
-    match event["state"].as_str().filter(|state| !state.is_empty()) {
-        Some("disabled") => {
-            let reason = event["reason"].as_str().unwrap_or_default();
-            let words =
-                reason.split(' ').filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
-            format!("disabled ({})", words.collect::<Vec<_>>().join(" "))
-        }
-        Some(state) => state.to_owned(),
-        None => "streams".to_owned(),
-    }
 }
 
 fn parse_iperf3(out: &str) -> Option<Metrics> {

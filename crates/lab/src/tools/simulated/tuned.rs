@@ -5,12 +5,13 @@ use super::model;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::model::job::Job;
-use crate::model::metrics::Metrics;
+use crate::model::metrics::{Metrics, decision_name};
 use crate::model::results::RunResult;
 use crate::tools::fields::Field;
 use crate::tools::tool::{Tool, ToolKind};
 use bankfull_sim::{TunedTransfer, TunerConfig};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Interval at which the transfer may act. (as crates/sim/src/tuned.rs requires)
@@ -53,11 +54,14 @@ fn run(job: &Job<'_>, deadline: &Deadline<'_>) -> Result<RunResult> {
         },
     )?;
     let tuned = tuned.into_inner();
-    let decisions = tuned.decisions().iter().map(|(&state, &count)| (state.to_owned(), count));
+    let mut decisions = BTreeMap::new();
+    for (state, reason) in tuned.decisions() {
+        *decisions.entry(decision_name(state, reason)).or_default() += 1;
+    }
     result.metrics = Metrics {
         retransmits: result.network.as_ref().and_then(|network| network.retransmits),
         streams: Some(tuned.streams()),
-        decisions: decisions.collect(),
+        decisions,
         ..result.metrics
     };
     Ok(result)
