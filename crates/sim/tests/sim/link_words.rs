@@ -1,9 +1,11 @@
-//! Words for links beside theory: the figures of `docs/lab.md`.
+//! Words for links and cross traffic beside theory: the figures of `docs/lab.md`.
 //!
 //! Covers words that a kernel's queueing disciplines lack; `kernel_queues` has the others. The
 //! lab's emulator carries its packets over the same links.
 
 mod bench;
+mod beside;
+mod hops;
 mod packets;
 mod pseudocode;
 mod rates;
@@ -62,7 +64,9 @@ impl Figure {
 fn cases_of(seed: u64) -> Vec<Case> {
     let ms = |time: f64| std::time::Duration::from_secs_f64(time / 1e3);
     let mut cases = vec![
+        rates::square(),
         rates::walk(seed),
+        rates::steps(),
         rates::silence("`silence:300ms@1s`", None),
         rates::silence("`silence:300ms@1s`, `buffer:50kB`", Some(50_000)),
         packets::reroute("`rtt:70ms@1s`, 40 ms before", ms(50.0)),
@@ -77,7 +81,15 @@ fn cases_of(seed: u64) -> Vec<Case> {
     let names = ["`cellular.trace`", "`cellular-weak.trace`", "`wifi.trace`", "`satellite.trace`"];
     let traces = names.into_iter().zip(traces::FILES);
     cases.extend(traces.map(|(name, text)| rates::replay(name, text, traces::PEAK_MBIT)));
-    cases.push(rates::bursts());
+    cases.extend([
+        rates::bursts(),
+        hops::burst("`--first-hop rate:20mbit` at 10 Mbit/s, 10 packets", 20.0, 10.0),
+        hops::burst("`--first-hop rate:10mbit` at 20 Mbit/s, 10 packets", 10.0, 20.0),
+        hops::overload("`--first-hop rate:12mbit` at 10 Mbit/s, 3000 packets", 12.0, 10.0),
+        hops::overload("`--first-hop rate:10mbit` at 12 Mbit/s, 3000 packets", 10.0, 12.0),
+        beside::web(seed),
+        beside::video(),
+    ]);
     cases
 }
 

@@ -1,4 +1,4 @@
-//! Words about the rate of the line: `walk`, `trace`, `silence`.
+//! Words about the rate of the line: `square`, `walk`, `steps`, `trace`, `silence`.
 
 use super::bench::{self, Received, Sent, carry, in_ms, longest_gap, mean, percentile};
 use super::{Case, Figure};
@@ -12,6 +12,12 @@ use std::time::Duration;
 
 /// Bytes of a full packet.
 const PACKET: u32 = 1500;
+
+/// Bits of a full packet, in kbit: Mbit/s times ms.
+const PACKET_KBIT: f64 = PACKET as f64 * 8e-3;
+
+/// Duration of a level of a square wave, and of steps.
+const LEVEL_MS: u32 = 250;
 
 /// Bounds of the walk, in Mbit/s, and its step: several packets long.
 const LEAST: f64 = 20.0;
@@ -31,6 +37,75 @@ fn saturated(rate_mbit: f64, variation: RateVariation, until: Duration) -> (Link
     let config = LinkConfig { rate, variation, buffer, ..LinkConfig::default() };
     let interval = Duration::from_secs_f64(f64::from(PACKET) * 8e-6 / (1.05 * rate_mbit));
     (config, bench::stream(1, PACKET, interval, until))
+}
+
+/// Alternation between 40 and 10 Mbit/s.
+pub(super) fn square() -> Case {
+    let variation = RateVariation::Square { other: mbit(10.0), period: MS * LEVEL_MS };
+    let levels = [MOST, 10.0].into_iter().cycle().take(40).collect::<Vec<f64>>();
+    levels_of("`square:10mbit,250ms` at 40 Mbit/s", variation, &levels)
+}
+
+/// Rates of 40, 10 and 20 Mbit/s; the last one holds.
+pub(super) fn steps() -> Case {
+    let steps = vec![(MS * LEVEL_MS, mbit(10.0)), (MS * LEVEL_MS * 2, mbit(20.0))];
+    let mut levels = vec![20.0; 40];
+    levels[..2].copy_from_slice(&[MOST, 10.0]);
+    let case = "`steps:10mbit@250ms,20mbit@500ms` at 40 Mbit/s";
+    levels_of(case, RateVariation::Steps(steps), &levels)
+}
+
+/// Compares a saturated line with the rates of its levels in Mbit/s.
+///
+/// Levels are no multiples of the time of a packet: one that is sent across a change has a part at
+/// each rate.
+fn levels_of(case: &'static str, variation: RateVariation, levels: &[f64]) -> Case {
+    let level_ms = f64::from(LEVEL_MS);
+    let (config, offered) = saturated(MOST, variation, MS * LEVEL_MS * levels.len() as u32);
+    let arrivals: Vec<f64> = carry(&config, 1, &offered).iter().map(|one| in_ms(one.at)).collect();
+    // Kilobits that the line has sent by the end of each level.
+    let sent = levels.iter().scan(0.0, |sum, rate| {
+        *sum += rate * level_ms;
+        Some(*sum)
+    });
+    let sent: Vec<f64> = std::iter::once(0.0).chain(sent).collect();
+    let whole = |level: usize| (sent[level] / PACKET_KBIT).floor();
+    // Arrivals are rounded up to nanoseconds.
+    let until = |level: usize| {
+        let end = level as f64 * level_ms + 1e-5;
+        arrivals.iter().filter(|&&at| at <= end).count()
+    };
+    let packets = |name, level| {
+        let theory = whole(level + 1) - whole(level);
+        let model = until(level + 1) - until(level);
+        Figure { unit: "packets", digits: 0, ..Figure::new(name, "", theory, model as f64) }
+    };
+    let across = |name, level: usize| {
+        let begun = sent[level] % PACKET_KBIT;
+        let theory = begun / levels[level - 1] + (PACKET_KBIT - begun) / levels[level];
+        let at = until(level);
+        let model = arrivals[at] - arrivals[at - 1];
+        let note = "a part at each rate";
+        Figure { unit: "ms", tolerance: 1e-5, ..Figure::new(name, note, theory, model) }
+    };
+    let end = level_ms * levels.len() as f64;
+    let model = until(levels.len()) as f64 * PACKET_KBIT / end;
+    Case {
+        name: case,
+        figures: vec![
+            packets("first level", 0),
+            packets("second level", 1),
+            packets("third level", 2),
+            packets("last level", levels.len() - 1),
+            across("packet across the first change", 1),
+            across("packet across the second change", 2),
+            Figure {
+                unit: "Mbit/s",
+                tolerance: 0.002,
+                ..Figure::new("mean rate", "of 10 s", sent[levels.len()] / end, model)
+            },
+        ],
+    }
 }
 
 /// Returns the rate in each step in Mbit/s: a packet and the time since the one before it.
