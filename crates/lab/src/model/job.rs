@@ -10,8 +10,9 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Values of tcp_ecn with which a host requests ECN. (ip-sysctl.rst)
-const ECN_MODES: [u8; 2] = [1, 3];
+/// Values of tcp_ecn with which a host requests ECN: 3 requests AccECN, the others classic ECN.
+/// (ip-sysctl.rst, Linux 6.18)
+const ECN_MODES: [u8; 3] = [1, 3, 4];
 
 /// Work of one sender in a run.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub struct Job<'a> {
     pub cross: Vec<FlowSpec<'a>>,
     /// Words of simulated cross traffic.
     pub beside: &'a [BackgroundWord],
-    /// True if the hosts negotiate ECN.
+    /// True if the hosts negotiate ECN; the simulator's flows then use classic ECN.
     pub has_ecn: bool,
     /// True if programs run without CAP_NET_ADMIN.
     pub is_unprivileged: bool,
@@ -136,5 +137,30 @@ impl<'a> Job<'a> {
     /// True if a tree is moved.
     pub(crate) fn is_tree(&self) -> bool {
         self.data.files > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_request_ecn_in_three_modes() {
+        let has_ecn = |mode: &str| {
+            let text =
+                format!("title = 'x'\npath = {{ {mode} }}\ncontender = [{{ tool = 'tcp' }}]");
+            let settings: Settings = toml::from_str(&text).unwrap();
+            let run = RunContext {
+                path: PathConfig::default(),
+                seed: 1,
+                source: PathBuf::new(),
+                dir: PathBuf::new(),
+                keeps_output: false,
+            };
+            Job::new(&settings, &settings.contenders[0], &run, 0, Ipv4Addr::LOCALHOST).has_ecn
+        };
+        let of = [0, 1, 2, 3, 4, 5].map(|mode| has_ecn(&format!("tcp-ecn = {mode}")));
+        assert_eq!(of, [false, true, false, true, true, false]);
+        assert!(!has_ecn(""));
     }
 }

@@ -86,7 +86,7 @@ pub struct PathSettings {
     #[serde(deserialize_with = "field::words")]
     pub beside: Vec<BackgroundWord>,
 
-    /// ECN of the hosts: the sysctl tcp_ecn, 1 to use it, 3 for AccECN [default: the machine's]
+    /// ECN of the hosts: the sysctl tcp_ecn, 1 to request it, 3 for AccECN [default: the machine's]
     #[arg(long, value_name = "NUMBER")]
     pub tcp_ecn: Option<u8>,
 
