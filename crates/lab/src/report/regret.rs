@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Least fairness towards others for a choice to count: Jain's index, or the served share of the
-/// demand of others. (so that hogs set no standard)
+/// demand of others. (chosen: a choice that takes the share of others is no standard)
 pub const MIN_SHARING: f64 = 0.9;
 
 /// Resamples of a bootstrap interval, and its bounds. (Efron and Tibshirani 1993: 1000 or more)
@@ -263,12 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn hogs_set_no_standard() {
-        let choices = |hog: f64, fair: f64| {
-            vec![record("hog", 1, 0.9, Some(hog)), record("fair", 1, 0.5, Some(fair))]
+    fn best_choice_is_fair_to_others() {
+        let choices = |fast: f64, fair: f64| {
+            vec![record("fast", 1, 0.9, Some(fast)), record("fair", 1, 0.5, Some(fair))]
         };
         assert_eq!(best_choice(&choices(0.6, 0.95), "p"), Some("fair"));
-        assert_eq!(best_choice(&choices(0.91, 0.95), "p"), Some("hog"));
+        assert_eq!(best_choice(&choices(0.91, 0.95), "p"), Some("fast"));
         assert_eq!(best_choice(&choices(0.6, 0.7), "p"), Some("fair"), "the fairest");
         assert_eq!(best_choice(&choices(0.6, 0.95), "q"), None);
         let mut void = choices(0.95, 0.95);

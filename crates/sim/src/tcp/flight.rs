@@ -136,7 +136,9 @@ impl Flight {
         }
     }
 
-    /// Removes retransmissions of bytes that have arrived otherwise; in part does not count.
+    /// Removes retransmissions of segments whose bytes have all arrived otherwise.
+    ///
+    /// A segment that has arrived in part stays.
     pub(super) fn forget_retransmissions(&mut self, start: u64, end: u64) {
         let mut at = 0;
         while self.retransmissions > 0

@@ -54,7 +54,11 @@ impl Figure {
     /// Returns the columns of the document: figure, theory and model.
     fn cells(&self) -> String {
         let &Self { name, note, unit, digits, theory, model, .. } = self;
-        let value = |value: f64| format!("{value:.digits$} {unit}").trim_end().to_owned();
+        let value = |value: f64| {
+            let number = format!("{value:.digits$}");
+            let unit = if number == "1" { unit.trim_end_matches('s') } else { unit };
+            format!("{number} {unit}").trim_end().to_owned()
+        };
         let note = if note.is_empty() { String::new() } else { format!(": {note}") };
         format!("{name} | {}{note} | {}", value(theory), value(model))
     }
