@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Multiplicative decrease factor β of CUBIC. (RFC 9438 §4.6)
 pub const CUBIC_BETA: f64 = 0.7;
 
-/// Smallest window, in segments, of which a loss is repaired without a time-out. (RFC 5681 §3.2;
+/// Smallest window, in segments, of which a loss is repaired without a timeout. (RFC 5681 §3.2;
 /// BBR's MinPipeCwnd)
 pub(crate) const FAST_RETRANSMIT_SEGMENTS: u64 = 4;
 
@@ -16,7 +16,7 @@ pub(crate) const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 /// (BBR's StartupFullBwThresh, and its pacing gain of `Up`)
 pub(crate) const BW_GROWTH: f64 = 1.25;
 
-/// Smallest retransmission time-out. (TCP_RTO_MIN, include/net/tcp.h)
+/// Smallest retransmission timeout. (TCP_RTO_MIN, include/net/tcp.h)
 pub(crate) const MIN_RTO: Duration = Duration::from_millis(200);
 
 /// RTTs, and least time, in which a loss is repaired. (measured, policer on an emulated path: the

@@ -57,7 +57,7 @@ pub struct DelayController {
     returned_at: Option<Duration>,
     /// Time without losses before the next return.
     ///
-    /// Doubled by each return that was shorter, as TCP's time-out is by each loss (RFC 6298 §5.5).
+    /// Doubled by each return that was shorter, as TCP's timeout is by each loss (RFC 6298 §5.5).
     quiet_time: Duration,
 }
 
