@@ -416,9 +416,12 @@ impl ModelBased {
         let queue_stands = self.has_queue(&round);
         let loss = round.loss();
         let prior_bw = self.overflows.excessive_bw.take();
-        if loss > MAX_RANDOM_LOSS && !round.app_limited {
-            self.on_excessive_loss(&round, prior_bw);
-            self.overflows.excessive_bw = queue_stands.then_some(round.max_bw);
+        // In `Startup` few datagrams of little data may be lost at random.
+        let is_sample = !round.app_limited || self.state != State::Startup;
+        if loss > MAX_RANDOM_LOSS && is_sample {
+            let bw = self.delivered_bw(&round);
+            self.on_excessive_loss(round.index, bw, prior_bw);
+            self.overflows.excessive_bw = queue_stands.then_some(bw);
         } else if queue_stands && (round.is_marked || round.lost_bytes > 0) {
             self.on_overflow(&round);
         }
@@ -534,20 +537,28 @@ impl ModelBased {
         }
     }
 
+    /// Returns the bandwidth that a round with losses has shown.
+    ///
+    /// A sender without enough data delivers less than the path can, but no less of what it sent.
+    fn delivered_bw(&self, round: &Round) -> f64 {
+        let bw = self.bw().filter(|_| round.app_limited).unwrap_or_default();
+        round.max_bw.max(bw * (1.0 - round.loss()))
+    }
+
     /// Limits the bandwidth to that of a round with excessive loss.
     ///
     /// `prior_bw`: that of the round before, if that lost as much while a queue stood. The overflow
     /// of another flow lasts for one round: the line has become slower.
-    fn on_excessive_loss(&mut self, round: &Round, prior_bw: Option<f64>) {
-        let is_outage = self.bw().is_some_and(|bw| round.max_bw < bw / 2.0);
+    fn on_excessive_loss(&mut self, index: u64, bw: f64, prior_bw: Option<f64>) {
+        let is_outage = self.bw().is_some_and(|before| bw < before / 2.0);
         if is_outage || self.state == State::Startup {
             self.state = State::Drain;
         }
         // The round after `Drain` is short of acknowledgements.
-        self.bw_shortterm = round.max_bw.max(prior_bw.unwrap_or_default());
+        self.bw_shortterm = bw.max(prior_bw.unwrap_or_default());
         if prior_bw.is_some() {
             self.max_bw = MaxFilter::default();
-            self.max_bw.update(round.index, self.bw_shortterm, false);
+            self.max_bw.update(index, self.bw_shortterm, false);
         }
     }
 

@@ -13,6 +13,8 @@ struct Path {
     /// Queue capacity in bytes.
     buffer: u64,
     loss: f64,
+    /// Time from which on the rate is another.
+    next_rate: Option<(Duration, f64)>,
     /// ACKs are delayed to multiples of this.
     ack_interval: Duration,
     random: u64,
@@ -32,6 +34,7 @@ impl Path {
             rtt,
             buffer: (rate * rtt.as_secs_f64() * buffer) as u64,
             loss,
+            next_rate: None,
             ack_interval: Duration::ZERO,
             random: 88_172_645_463_325_252,
             queue_until: Duration::ZERO,
@@ -51,6 +54,9 @@ impl Path {
 
     /// Sends a packet; returns the time of its ACK, or `None` if it is lost.
     fn transmit(&mut self, now: Duration) -> Option<Duration> {
+        if let Some((_, rate)) = self.next_rate.take_if(|(at, _)| *at <= now) {
+            self.rate = rate;
+        }
         let start = self.queue_until.max(now);
         let waiting = (start - now).as_secs_f64() * self.rate;
         if waiting + MTU as f64 > (self.buffer + MTU) as f64 {
@@ -368,6 +374,22 @@ fn app_limited_phase_keeps_window() {
         assert!(part > 0.85, "{part} after {every:?}");
         assert!(least as f64 > path.rate * 0.05 * 0.8, "{least} after {every:?}");
     }
+}
+
+#[test]
+fn app_limited_sender_follows_a_slower_line() {
+    let mut path = Path::new(100.0, MS * 40, 1.0, 0.0);
+    path.next_rate = Some((Duration::from_secs(5), path.rate / 5.0));
+    let mut flows = path.flows(1, 0, Duration::ZERO);
+    // Three fifths of the line, and three times the slower one.
+    let every = MS / 6;
+    flows[0].app_limited_phase = Some((Duration::from_secs(4), Duration::from_secs(20), every));
+    path.run_until(&mut flows, Duration::from_secs(20), |_, _| {});
+    let sent = path.dropped + flows[0].delivered / MTU;
+    assert!(path.dropped * 30 < sent, "{} of {sent} dropped", path.dropped);
+    // 5 s of the first line, of which 1 s is app-limited, and 15 s of the second.
+    let part = flows[0].delivered as f64 / (path.rate * (5.0 * 4.6 + 15.0));
+    assert!(part > 0.9, "{part}");
 }
 
 #[test]
