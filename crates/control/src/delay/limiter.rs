@@ -89,6 +89,8 @@ pub(super) struct Limiter {
     unused_since: Option<Duration>,
     /// Rounds in a row with a queue of acknowledgements.
     ack_limited_rounds: u32,
+    /// Time of the last such round, or of the start.
+    ack_limited_at: Duration,
     /// Rates of the latest rounds.
     rates: VecDeque<(Duration, Rate)>,
 }
@@ -100,6 +102,7 @@ impl Limiter {
         *self = Self { target, losses, ..Self::default() };
         (self.window, self.paced) = (self.window_for(path, rate).max(path.least_window()), rate);
         (self.requested, self.settled_at) = (self.limit(path), now + path.samples.rtt());
+        self.ack_limited_at = now;
     }
 
     /// Takes the window of the start as a reduction of one that left a queue.
@@ -174,7 +177,7 @@ impl Limiter {
     }
 
     /// Remembers the rate, and counts queues of acknowledgements.
-    fn record(&mut self, path: &Path, round: &Round) {
+    fn record(&mut self, path: &mut Path, round: &Round) {
         let rate = round.rate.min(self.limit(path));
         self.rates.push_back((round.now, rate));
         while self.rates.front().is_some_and(|(at, _)| round.now > *at + LIFETIME) {
@@ -184,6 +187,11 @@ impl Limiter {
         let is_ack_limited = path.samples.backward_queue() > allowed
             && self.target.level(round.queue, path.rtt()) != Level::High;
         self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
+        if is_ack_limited {
+            self.ack_limited_at = round.now;
+        } else if round.now > self.ack_limited_at + LIFETIME {
+            path.is_way_back_slow = false;
+        }
     }
 
     /// Returns the highest rate of the remembered rounds.

@@ -68,10 +68,12 @@ pub(super) struct Samples {
     ///
     /// In nanoseconds, from an arbitrary origin.
     least_backward: Option<(i128, Duration)>,
-    /// Smallest RTT since the base delay was replaced.
+    /// Smallest RTT since the base delay or that of the other direction was replaced.
     min_rtt: Option<Duration>,
     /// Smallest RTT of the kernel's, of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
     tcp_min_rtt: Option<Duration>,
+    /// The kernel's smallest RTT that is older than the min RTT, until it changes.
+    old_tcp_min_rtt: Option<Duration>,
     /// Smallest smoothed RTT of TCP under a limit, and when it was seen last.
     tcp_rtt: Option<(Duration, Duration)>,
     has_forward_delay: bool,
@@ -81,6 +83,8 @@ impl Samples {
     /// Records an observation.
     pub(super) fn record(&mut self, latest: &Observation) {
         self.tcp_min_rtt = latest.tcp_min_rtt.or(self.tcp_min_rtt);
+        self.old_tcp_min_rtt =
+            self.old_tcp_min_rtt.filter(|_| self.old_tcp_min_rtt == self.tcp_min_rtt);
         let is_current = |(_, at): &(Duration, Duration)| latest.now <= *at + LIFETIME;
         let least = self.tcp_rtt.filter(is_current);
         self.tcp_rtt = match (latest.tcp_rtt, least) {
@@ -95,14 +99,18 @@ impl Samples {
         }
         let (received, retransmits) = (latest.received, latest.retransmits);
         self.ticks.push_back(Tick { now: latest.now, received, retransmits });
-        // The start, and a rate over the repair of a loss before it.
-        let from = latest.now.saturating_sub(repair_time(self.rtt()) * 2);
+        let from = latest.now.saturating_sub(self.retained_time());
         while self.ticks.len() > 1 && self.ticks[1].now <= from {
             self.ticks.pop_front();
         }
         while self.delays.front().is_some_and(|delay| delay.now < from) {
             self.delays.pop_front();
         }
+    }
+
+    /// Returns the age of the oldest samples: the start, and a rate over the repair before it.
+    fn retained_time(&self) -> Duration {
+        repair_time(self.rtt()) * 2
     }
 
     /// Records the delays of a probe.
@@ -114,24 +122,44 @@ impl Samples {
         }
         let delay = Delay { now, rtt, forward: forward.unwrap_or(rtt) };
         // The first probe may have found a queue.
-        let queued = rtt.saturating_sub(self.tcp_min_rtt.unwrap_or(rtt));
+        let queued = rtt.saturating_sub(self.tcp_min_rtt().unwrap_or(rtt));
         // On slow lines, probes take longer than acknowledgements.
         let queued = if queued > TICK { queued } else { Duration::ZERO };
         let (base, _) = *self.base.get_or_insert((delay.forward.saturating_sub(queued), now));
         if delay.forward <= base {
             (self.base, self.floor) = (Some((delay.forward, now)), None);
         }
-        let backward = delay.backward();
-        // Clocks drift, and routes change.
-        let is_kept = |(least, at): &(i128, Duration)| *least < backward && now <= *at + LIFETIME;
-        self.least_backward = self.least_backward.filter(is_kept).or(Some((backward, now)));
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         self.delays.push_back(delay);
+        let backward = delay.backward();
+        match self.least_backward {
+            Some((least, at)) if backward > least && now > at + LIFETIME => {
+                self.renew_backward(now)
+            }
+            Some((least, _)) if backward > least => {}
+            _ => self.least_backward = Some((backward, now)),
+        }
+    }
+
+    /// Replaces the smallest delay of the other direction, and the min RTT with it.
+    ///
+    /// Clocks drift, and routes change. A queue in the direction of the data does not count.
+    fn renew_backward(&mut self, now: Duration) {
+        let from = now.saturating_sub(self.retained_time());
+        let Some(least) = self.recent(from).map(Delay::backward).min() else { return };
+        self.least_backward = Some((least, now));
+        self.min_rtt = self.base.map(|(base, _)| duration(least + nanos(base)));
+        self.old_tcp_min_rtt = self.tcp_min_rtt;
     }
 
     /// Returns the min RTT; zero before the first sample.
     pub(super) fn min_rtt(&self) -> Duration {
-        self.min_rtt.into_iter().chain(self.tcp_min_rtt).min().unwrap_or_default()
+        self.min_rtt.into_iter().chain(self.tcp_min_rtt()).min().unwrap_or_default()
+    }
+
+    /// Returns the kernel's smallest RTT, unless it is that of an earlier route.
+    fn tcp_min_rtt(&self) -> Option<Duration> {
+        self.tcp_min_rtt.filter(|_| self.tcp_min_rtt != self.old_tcp_min_rtt)
     }
 
     /// Returns the median RTT of the latest probes; the min RTT without any.
@@ -239,6 +267,7 @@ impl Samples {
         if let Some(least) = self.delays_since(from).min() {
             (self.base, self.floor) = (Some((least, now)), None);
             self.min_rtt = self.recent(from).map(|delay| delay.rtt).min();
+            self.old_tcp_min_rtt = self.tcp_min_rtt;
         }
     }
 

@@ -16,6 +16,8 @@ struct Fluid {
     /// Capacity in Mbit/s.
     capacity: f64,
     rtt: Duration,
+    /// Smallest RTT so far, as TCP remembers it for five minutes.
+    tcp_min_rtt: Duration,
     streams: u32,
     /// Delay that is no queue.
     extra_delay: Duration,
@@ -54,6 +56,7 @@ impl Fluid {
             now: Duration::ZERO,
             capacity,
             rtt: MS * rtt,
+            tcp_min_rtt: MS * rtt,
             streams: 4,
             extra_delay: Duration::ZERO,
             buffer: MS * 200,
@@ -106,13 +109,14 @@ impl Fluid {
             self.step(TICK / STEPS);
         }
         let delay = self.extra_delay + self.delay();
+        self.tcp_min_rtt = self.tcp_min_rtt.min(self.rtt);
         let decision = self.controller.observe(&Observation {
             now: self.now,
             streams: self.streams,
             received: Bytes((self.received / 8.0) as u64),
             rtt: Some(self.rtt + delay),
             forward_delay: Some(Duration::from_secs(10) + self.rtt / 2 + delay),
-            tcp_min_rtt: Some(self.rtt),
+            tcp_min_rtt: Some(self.tcp_min_rtt),
             retransmits: self.retransmits as u64,
             mss: Bytes(1448),
             bottleneck: Bottleneck::Path,
@@ -303,6 +307,37 @@ fn slow_way_back_ends_with_the_return() {
     assert!(fluid.controller.path_state().is_ack_limited);
     fluid.run(4_000);
     assert!(!fluid.controller.path_state().is_ack_limited);
+}
+
+#[test]
+fn slow_way_back_ends_ten_seconds_after_its_queue() {
+    let mut fluid = Fluid::new(100.0, 40);
+    fluid.run(3_000);
+    // Under BBR the path is limited again at once.
+    fluid.controller.path.is_way_back_slow = true;
+    let _ = fluid.controller.enter_limited(mbit(90.0), fluid.now, Reason::LossTolerantCc);
+    fluid.run(9_000);
+    assert!(fluid.controller.path_state().is_ack_limited);
+    fluid.run(2_000);
+    assert!(!fluid.controller.path_state().is_ack_limited);
+}
+
+#[test]
+fn short_path_ends_with_a_longer_route() {
+    let mut fluid = Fluid::new(100.0, 1);
+    // TCP fills its buffer: a queue of 40 ms.
+    fluid.controller.config.window_max = Bytes::kib(480);
+    fluid.run(3_000);
+    assert!(fluid.controller.path_state().is_short);
+    // A queue does not make the path longer.
+    fluid.extra_delay = MS * 30;
+    fluid.run(15_000);
+    assert!(fluid.controller.path_state().is_short);
+    (fluid.rtt, fluid.extra_delay) = (MS * 40, Duration::ZERO);
+    fluid.run(25_000);
+    assert!(!fluid.controller.path_state().is_short);
+    let (rate, queue) = fluid.run(5_000);
+    assert!(rate > 95.0 && queue < 3.0, "{rate} Mbit/s, {queue} ms");
 }
 
 #[test]
