@@ -40,23 +40,35 @@ impl InflightLimits {
     /// Suggests larger buffers if `streams` streams are too few to cover the BDP.
     ///
     /// Also suggests faster growth of receive buffers that have to grow.
-    pub(crate) fn advice(&self, streams: u32) -> Option<String> {
+    pub(crate) fn advice(&self, streams: u32, growth: BufferGrowth) -> Option<String> {
         let sender = self.sender.filter(|_| self.min_streams() > streams);
         let larger =
             sender.and_then(|sender| suggest_larger_buffers(self.bdp, [self.receiver, sender]));
-        let [_, initial, _] = BufferSide::Receive.sysctl_values().unwrap_or_default();
-        let must_grow = self.bdp.0 > initial.saturating_mul(streams.into());
-        let growth = slow_growth_rtt().filter(|_| must_grow || larger.is_some());
+        let must_grow = self.bdp.0 > growth.initial.0.saturating_mul(streams.into());
+        let growth = growth.slow_below.filter(|_| must_grow || larger.is_some());
         let advice = [larger, suggest_fast_growth(self.min_rtt, growth)];
         let advice = advice.into_iter().flatten().collect::<Vec<_>>().join("; ");
         (!advice.is_empty()).then_some(advice)
     }
 }
 
-/// Returns the RTT below which receive buffers grow slowly, if there is one.
-fn slow_growth_rtt() -> Option<Duration> {
-    let file = format!("/proc/sys/{}", SLOW_GROWTH_SYSCTL.replace('.', "/"));
-    fs::read_to_string(file).ok()?.trim().parse().ok().map(Duration::from_micros)
+/// Growth of this host's receive buffers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BufferGrowth {
+    /// Size of a new connection's buffer.
+    initial: Bytes,
+    /// RTT below which buffers grow slowly, if there is one.
+    slow_below: Option<Duration>,
+}
+
+impl BufferGrowth {
+    /// Reads the kernel's settings.
+    pub(crate) fn read() -> Self {
+        let [_, initial, _] = BufferSide::Receive.sysctl_values().unwrap_or_default();
+        let file = format!("/proc/sys/{}", SLOW_GROWTH_SYSCTL.replace('.', "/"));
+        let micros = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+        Self { initial: Bytes(initial), slow_below: micros.map(Duration::from_micros) }
+    }
 }
 
 /// Returns advice if receive buffers grow slowly on the path.
@@ -130,6 +142,22 @@ mod tests {
         assert!(long.ends_with("in flight: use 4 connections"), "{long}");
         let half = suggest_larger_buffers(Bytes::mib(200), [most, Bytes::mib(32)]).unwrap();
         assert!(half.contains(" 134217728\" on the sending"), "{half}");
+    }
+
+    #[test]
+    fn slow_growth_matters_where_buffers_have_to_grow() {
+        let limits = |kib| InflightLimits {
+            bdp: Bytes::kib(kib),
+            min_rtt: Duration::from_micros(400),
+            receiver: MAX_SOCKET_BUFFER,
+            sender: Some(MAX_SOCKET_BUFFER),
+        };
+        let slow_below = Some(Duration::from_millis(1));
+        let growth = BufferGrowth { initial: Bytes::kib(128), slow_below };
+        assert_eq!(limits(512).advice(4, growth), None, "the initial buffers suffice");
+        assert!(limits(513).advice(4, growth).is_some());
+        let older = BufferGrowth { slow_below: None, ..growth };
+        assert_eq!(limits(513).advice(4, older), None);
     }
 
     #[test]

@@ -132,7 +132,8 @@ impl PathProber {
         let probe = &arrived.probe;
         match probe.kind {
             Kind::Echo => {
-                if self.echoes.0 >= self.echoes.1 || !self.loss.on_echo(probe.number) {
+                let [received, expected] = [self.echoes.0, self.echoes.1];
+                if probe.number.max(received) >= expected || !self.loss.on_echo(probe.number) {
                     return None;
                 }
                 self.echoes.0 += 1;
@@ -304,6 +305,9 @@ mod tests {
         // Duplicates, and numbers beyond those sent.
         assert_eq!(delays_from(&mut prober, MS, 0, &[[0, 20], [10, 30]]), []);
         assert_eq!(delays_from(&mut prober, MS, 2, &[[20, 40]; 5_000]), []);
+        prober.echoes.1 += 1;
+        assert_eq!(delays_from(&mut prober, MS, 1 << 40, &[[20, 40]]), []);
+        assert_eq!((prober.loss.sent(), prober.loss.lost()), (2, 0));
         assert_eq!(delays(&mut prober, MS, &[[20, 40]]).len(), 1);
     }
 

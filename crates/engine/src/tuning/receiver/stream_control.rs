@@ -1,6 +1,6 @@
 //! Control of the stream count, with the advice to administrators that follows from it.
 
-use crate::tuning::buffer_advice::InflightLimits;
+use crate::tuning::buffer_advice::{BufferGrowth, InflightLimits};
 use bankfull_control::LossSample;
 use bankfull_control::streams::{Decision, Observation, StreamTuner};
 
@@ -8,6 +8,7 @@ use bankfull_control::streams::{Decision, Observation, StreamTuner};
 pub(super) struct StreamControl {
     /// `None` if the count is fixed.
     tuner: Option<StreamTuner>,
+    growth: BufferGrowth,
     /// The advice on larger buffers was returned.
     is_advised: bool,
 }
@@ -15,7 +16,8 @@ pub(super) struct StreamControl {
 impl StreamControl {
     /// Starts with `streams` streams; the count is fixed without `max_streams`.
     pub(super) fn new(streams: u32, max_streams: Option<u32>) -> Self {
-        Self { tuner: max_streams.map(|max| StreamTuner::new(streams, max)), is_advised: false }
+        let tuner = max_streams.map(|max| StreamTuner::new(streams, max));
+        Self { tuner, growth: BufferGrowth::read(), is_advised: false }
     }
 
     /// Returns the target stream count; `None` if it is fixed.
@@ -35,7 +37,7 @@ impl StreamControl {
 
     /// Suggests larger buffers, once, if this many streams do not cover the path.
     pub(super) fn poll_advice(&mut self, limits: &InflightLimits, streams: u32) -> Option<String> {
-        let advice = if self.is_advised { None } else { limits.advice(streams) };
+        let advice = if self.is_advised { None } else { limits.advice(streams, self.growth) };
         self.is_advised |= advice.is_some();
         advice
     }
