@@ -45,7 +45,7 @@ const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 const CYCLE_ROUNDS: u64 = 8;
 
 /// Rounds after a reduction in which growth is not followed by another probe at once: two cycles.
-/// (measured, docs/algorithms/sensitivity-quic.md: after one cycle, 4 ‰ more is sent again)
+/// (measured, docs/algorithms/sensitivity-quic.md: after one cycle, more is sent again)
 const REGROWTH_ROUNDS: u64 = 2 * CYCLE_ROUNDS;
 
 /// Index of the first round: late enough after the initial `last_reduction`.

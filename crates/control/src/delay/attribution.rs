@@ -6,8 +6,8 @@ use super::round::{Outcome, Round};
 use crate::path_control::{RATE_DEVIATION, Reason, START_GAIN, State};
 use crate::tcp::CUBIC_BETA;
 
-/// Growth of the window in a trial: twice the error of a rate. (measured, kinds of path in virtual
-/// time: noise hides the response to half of it)
+/// Growth of the window in a trial: twice the error of a rate. (chosen: an error then seems half of
+/// the response at most; measured, docs/algorithms/sensitivity.md: twice as much regrets more)
 const TRIAL_STEP: f64 = 2.0 * RATE_DEVIATION;
 
 /// The same at the rate that packet trains measured: twice the error of a rate.
