@@ -11,6 +11,8 @@ pub mod cubic;
 mod extra_acked;
 mod rate_sampler;
 #[cfg(test)]
+mod round_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::pacing::TSO_BURSTS_PER_SEC;

@@ -62,6 +62,15 @@ impl Growth {
     }
 }
 
+/// Rounds with a queue of acknowledgements.
+#[derive(Debug, Clone, Default)]
+struct AckQueue {
+    /// Such rounds in a row.
+    rounds: u32,
+    /// Time of the last one, or of the start.
+    last_at: Duration,
+}
+
 /// Window of a limited path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Limiter {
@@ -87,10 +96,7 @@ pub(super) struct Limiter {
     drained_window: Option<f64>,
     /// Time since when the window does not limit the rate.
     unused_since: Option<Duration>,
-    /// Rounds in a row with a queue of acknowledgements.
-    ack_limited_rounds: u32,
-    /// Time of the last such round, or of the start.
-    ack_limited_at: Duration,
+    ack_queue: AckQueue,
     /// Rates of the latest rounds.
     rates: VecDeque<(Duration, Rate)>,
 }
@@ -102,7 +108,7 @@ impl Limiter {
         *self = Self { target, losses, ..Self::default() };
         (self.window, self.paced) = (self.window_for(path, rate).max(path.least_window()), rate);
         (self.requested, self.settled_at) = (self.limit(path), now + path.samples.rtt());
-        self.ack_limited_at = now;
+        self.ack_queue.last_at = now;
     }
 
     /// Takes the window of the start as a reduction of one that left a queue.
@@ -144,7 +150,7 @@ impl Limiter {
             self.window = self.window_for(path, self.paced);
         }
         self.record(path, &round);
-        if self.ack_limited_rounds >= ACK_LIMITED_ROUNDS && !path.is_way_back_slow {
+        if self.ack_queue.rounds >= ACK_LIMITED_ROUNDS && !path.is_way_back_slow {
             path.is_way_back_slow = true;
             return Outcome::Left(Reason::AckQueue(path.samples.backward_queue()));
         }
@@ -186,10 +192,13 @@ impl Limiter {
         let allowed = (path.samples.min_rtt() / 2).max(TICK);
         let is_ack_limited = path.samples.backward_queue() > allowed
             && self.target.level(round.queue, path.rtt()) != Level::High;
-        self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
         if is_ack_limited {
-            self.ack_limited_at = round.now;
-        } else if round.now > self.ack_limited_at + LIFETIME {
+            let rounds = self.ack_queue.rounds + 1;
+            self.ack_queue = AckQueue { rounds, last_at: round.now };
+            return;
+        }
+        self.ack_queue.rounds = 0;
+        if round.now > self.ack_queue.last_at + LIFETIME {
             path.is_way_back_slow = false;
         }
     }

@@ -23,8 +23,7 @@ use crate::units::{Bytes, Rate};
 use std::fmt;
 use std::time::Duration;
 
-/// Evaluations in a row that must agree on the limiting factor. (chosen: one may be
-/// chance)
+/// Evaluations in a row that must agree on the limiting factor. (chosen: one may be chance)
 const MIN_AGREEING_INTERVALS: u32 = 2;
 
 /// BBR trials without both samples before it is given up. (chosen: each costs the time to recover)

@@ -31,7 +31,7 @@ const MIN_ROUND: Duration = Duration::from_millis(10);
 /// Half-life of the peak read rate, in seconds. (chosen: a disk may have paused)
 const PEAK_HALF_LIFE_S: f64 = 2.0;
 
-/// Fraction of a window by which it must change to be updated. (chosen: an eighth)
+/// Fraction of a window by which it must change to be updated. (chosen: each change is a frame)
 const CHANGE_DIVISOR: u64 = 8;
 
 /// Windows of a connection.
