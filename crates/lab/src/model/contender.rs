@@ -4,7 +4,7 @@ use crate::model::units::field;
 use bankfull_control::Bytes;
 use serde::Deserialize;
 
-/// Default load: fills the queue soon, and loses a fifth. (chosen)
+/// Default load. (chosen: fills the queue soon, and loses a fifth)
 const DEFAULT_LOAD: f64 = 1.25;
 
 /// Default rounds and block. (measurement in `docs/sim.md`)

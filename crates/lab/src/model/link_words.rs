@@ -14,7 +14,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Seed of generated traces: the same recording for all contenders and repetitions. (chosen)
+/// Seed of generated traces: the same recording for all contenders and repetitions. (chosen: any
+/// number does, as long as it stays)
 const TRACE_SEED: u64 = 1;
 
 /// Names of all words, for error messages.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Duration from which a round includes a retransmission time-out: TCP_RTO_MIN of Linux
+/// Duration from which a round includes a retransmission timeout: TCP_RTO_MIN of Linux
 /// (net/tcp.h).
 const SLOW_ROUND_SECONDS: f64 = 0.2;
 
@@ -133,7 +133,7 @@ impl Metrics {
         }
     }
 
-    /// Number of rounds with a retransmission time-out.
+    /// Number of rounds with a retransmission timeout.
     #[must_use]
     pub fn slow_rounds(&self) -> usize {
         self.rounds.iter().filter(|seconds| **seconds > SLOW_ROUND_SECONDS).count()

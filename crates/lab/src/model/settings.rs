@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Value that leaves the congestion control open.
 pub const ANY: &str = "any";
 
-/// Quantum in which packets of several senders interleave at the switch: two segments at 1 Gbit/s,
-/// as network cards do. (chosen)
+/// Quantum in which packets of several senders interleave at the switch. (chosen: two segments at
+/// 1 Gbit/s, as network cards interleave them)
 const ACCESS_QUANTUM: Duration = Duration::from_micros(24);
 
 /// Settings of a scenario for one condition.

@@ -33,7 +33,8 @@ const SLOW_START_TIME: Duration = Duration::from_secs(2);
 const SHARING_WARMUP: Duration = Duration::from_secs(20);
 
 /// Times after which the rates are reported: for the start, and for the search for a number of
-/// streams (docs/algorithms/streams.md); and the shortest time for such a rate. (chosen)
+/// streams (docs/algorithms/streams.md); and the shortest time for such a rate.
+/// (chosen: start and search have mostly ended)
 const START_TIME: Duration = Duration::from_secs(5);
 
 const STREAM_SEARCH_TIME: Duration = Duration::from_secs(10);

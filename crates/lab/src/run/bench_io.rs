@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::thread;
 use std::time::Instant;
 
-/// Port of the receiver. (chosen)
+/// Port of the receiver. (chosen: no result depends on it)
 const PORT: u16 = 7790;
 
 /// Buffer of a discarding receiver, in bytes. (chosen: few calls)

@@ -32,10 +32,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Repeats of a void run. (chosen)
+/// Repeats of a void run. (chosen: three void attempts in a row are no chance)
 const MAX_VOID_REPEATS: u32 = 2;
 
-/// Timeout for connecting cross traffic. (chosen: several time-outs of the SYN)
+/// Timeout for connecting cross traffic. (chosen: several timeouts of the SYN)
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// First port of cross traffic. (chosen: above the ports counted up with the senders, below the

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// are counted up with them, and there are 65 533 addresses)
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// Limits of the recording interval: shorter ones make huge files, longer ones hide short runs.
-/// (chosen)
+/// Limits of the recording interval. (chosen: shorter ones make huge files, longer ones hide short
+/// runs)
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
 const MAX_INTERVAL: Duration = Duration::from_secs(1);

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 /// Directory of lock files. A lab's lock file has the prefix of its namespaces as its name.
 const LOCK_DIR: &str = "/run/bankfull-lab";
 
-/// Attempts at a free lock file name: a reused process number may find leftovers. (chosen)
+/// Attempts at a free lock file name: a reused process number may find leftovers. (chosen: no
+/// result depends on it)
 const MAX_LOCK_ATTEMPTS: u32 = 100;
 
 /// Next lab number in this process.

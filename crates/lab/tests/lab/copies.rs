@@ -27,7 +27,7 @@ const LOSS: f64 = 0.01;
 /// Duration of a cut.
 const CUT: Duration = Duration::from_secs(5);
 
-/// Time-out of a test. (chosen: four times the longest copy alone)
+/// Timeout of a test. (chosen: four times the longest copy alone)
 const LIMIT: Duration = Duration::from_secs(100);
 
 /// Allowed overhead besides content: headers, tags, announcements. (chosen: a hundredth, plus the

@@ -22,7 +22,7 @@ const CONTENT_BYTES: usize = 30_000_000;
 /// too short to void a run.
 const COPIES: usize = 3;
 
-/// Time-out. (chosen)
+/// Timeout. (chosen: no result depends on it)
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Process that is killed when dropped.

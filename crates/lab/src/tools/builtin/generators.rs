@@ -19,7 +19,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// First port of the receiver; flows use one for each sender. (chosen)
+/// First port of the receiver; flows use one for each sender. (chosen: no
+/// result depends on it)
 pub(crate) const PORT: u16 = 7701;
 
 /// Largest Ethernet packet, and its UDP payload: 20 bytes are IP's, 8 are UDP's. (RFC 894, RFC 791,

@@ -11,7 +11,7 @@ use crate::topology::hosts::Hosts;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-/// Port of the server. (chosen)
+/// Port of the server. (chosen: no result depends on it)
 const PORT: u16 = 7780;
 
 /// Largest number of connections to a server. (aria2c(1), -x)

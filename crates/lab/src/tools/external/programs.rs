@@ -18,13 +18,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Port of shared servers; the first port of per-sender servers. (chosen)
+/// Port of shared servers; the first port of per-sender servers. (chosen: no result
+/// depends on it)
 const PORT: u16 = 7700;
 
 /// Unix account without rights.
 const ANONYMOUS_ACCOUNT: &str = concat!("no", "body");
 
-/// First data port of nuttcp: one for each stream, above the server ports. (chosen)
+/// First data port of nuttcp: one for each stream. (chosen: above the server ports)
 const NUTTCP_DATA_PORT: u16 = 20_000;
 
 /// Time that a probe runs longer than its data counts. (chosen: handshakes take 4 RTTs, trains 2)

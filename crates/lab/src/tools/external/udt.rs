@@ -9,7 +9,7 @@ use crate::tools::tool::{
 /// Source of the program, which moves one file.
 const SOURCE: &str = include_str!("../../../programs/udt.cpp");
 
-/// Port of the receiver. (chosen)
+/// Port of the receiver. (chosen: no result depends on it)
 const PORT: u16 = 7700;
 
 pub(crate) static UDT: Tool = Tool {

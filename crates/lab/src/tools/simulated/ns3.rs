@@ -26,7 +26,7 @@ const SOURCE: &str = include_str!("../../../programs/ns3.cc");
 const LIBRARIES: [&str; 5] =
     ["ns3-core", "ns3-network", "ns3-internet", "ns3-point-to-point", "ns3-traffic-control"];
 
-/// Poll interval of the program. (chosen)
+/// Poll interval of the program. (chosen: no result depends on it, as its time is virtual)
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) static NS3: Tool = Tool {

@@ -9,7 +9,7 @@ use bankfull_control::Rate;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// Parameters of the retransmission time-out (RTO). (RFC 6298 §2: initially 1 s, gains of 1/8 and
+/// Parameters of the retransmission timeout (RTO). (RFC 6298 §2: initially 1 s, gains of 1/8 and
 /// 1/4, four times RTTVAR, at most 60 s)
 const INITIAL_RTO: Duration = Duration::from_secs(1);
 const SRTT_DIVISOR: u32 = 8;
@@ -30,7 +30,7 @@ const MIN_SENT_SHARE: f64 = 0.95;
 /// Sending mode of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendMode {
-    /// One message at a time: the next after its response, the same after a time-out.
+    /// One message at a time: the next after its response, the same after a timeout.
     StopAndWait,
     /// At a constant rate regardless of responses, each message once; starts after a delay.
     Paced(Rate, Duration),
@@ -177,7 +177,7 @@ impl RtoEstimator {
         self.current = (mean + variation * RTTVAR_FACTOR).clamp(MIN_RTO, MAX_RTO);
     }
 
-    /// Doubles the RTO after a time-out. (§5.5)
+    /// Doubles the RTO after a timeout. (§5.5)
     fn on_timeout(&mut self) {
         self.current = (self.current * 2).min(MAX_RTO);
     }

@@ -9,7 +9,8 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 65_507;
 /// Size of a BLAKE3 hash in bytes.
 const HASH_BYTES: usize = blake3::OUT_LEN;
 
-/// Smallest message in bytes: header, hash and some content. (chosen)
+/// Smallest message in bytes: header, hash and some content. (chosen: no result
+/// depends on it)
 pub(crate) const MIN_MESSAGE_BYTES: usize = 64;
 
 /// Header of a message. A response is the header alone.

@@ -31,10 +31,10 @@ use std::time::{Duration, Instant};
 /// Reassembly memory in bytes. (chosen: a thousand of the largest datagrams)
 const REASSEMBLY_BYTES: &str = "67108864";
 
-/// Smallest CPU share: below, no message fits into a period. (chosen)
+/// Smallest CPU share. (chosen: below, no message fits into a period)
 const MIN_CPU: f64 = 0.01;
 
-/// Time for all threads to start before clients send. (chosen)
+/// Time for all threads to start before clients send. (chosen: ample for some hundred)
 const START_DELAY: Duration = Duration::from_millis(100);
 
 pub(crate) static DATAGRAMS: Tool = Tool {
