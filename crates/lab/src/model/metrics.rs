@@ -176,9 +176,44 @@ pub(crate) fn decision_name(state: &str, reason: &str) -> String {
     if state != "disabled" {
         return state.to_owned();
     }
-    let is_figure = |word: &&str| word.contains(|c: char| c.is_ascii_digit());
-    let words: Vec<&str> = reason.split(' ').filter(|word| !is_figure(word)).collect();
-    format!("disabled ({})", words.join(" "))
+    format!("disabled ({})", without_figures(reason))
+}
+
+/// Prepositions that lead to a figure, and are omitted with it.
+const FIGURE_PREPOSITIONS: [&str; 6] = ["above", "at", "below", "for", "of", "to"];
+
+/// Units of figures, and the word for a figure that is a subject or an object.
+const FIGURE_UNITS: [(&str, &str); 7] = [
+    ("ms", "the time"),
+    ("s", "the time"),
+    ("%", "the share"),
+    ("bit/s", "the rate"),
+    ("kbit/s", "the rate"),
+    ("Mbit/s", "the rate"),
+    ("Gbit/s", "the rate"),
+];
+
+/// Clause without its figures: "a queue of 3.2 ms stands" becomes "a queue stands".
+fn without_figures(clause: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut words = clause.split(' ').peekable();
+    while let Some(word) = words.next() {
+        if !word.contains(|c: char| c.is_ascii_digit()) {
+            kept.push(word);
+            continue;
+        }
+        let unit = words.peek().and_then(|next| FIGURE_UNITS.iter().find(|(unit, _)| unit == next));
+        if unit.is_some() {
+            words.next();
+        }
+        let has_preposition = kept.last().is_some_and(|last| FIGURE_PREPOSITIONS.contains(last));
+        match unit {
+            _ if has_preposition => drop(kept.pop()),
+            Some((_, noun)) => kept.push(noun),
+            None => {}
+        }
+    }
+    kept.join(" ")
 }
 
 #[cfg(test)]
@@ -200,6 +235,30 @@ mod tests {
         let wanted = Metrics { goodput_bps: Some(4e6), ..ping([1.0, 3.0, 6.0], 0.25, 9.0) };
         assert_eq!(both, wanted);
         assert_eq!(Metrics::combine(std::slice::from_ref(&both)), both);
+    }
+
+    #[test]
+    fn reasons_of_hand_overs_read_without_figures() {
+        for (reason, name) in [
+            ("a queue of 3.2 ms stands despite lower rates", "a queue stands despite lower rates"),
+            ("a queue of 3.2 ms of other flows overflows", "a queue of other flows overflows"),
+            (
+                "the rate rose to 93.4 Mbit/s with a higher limit",
+                "the rate rose with a higher limit",
+            ),
+            (
+                "acknowledgements wait for 8.0 ms on the way back",
+                "acknowledgements wait on the way back",
+            ),
+            (
+                "1.2 Mbit/s is too low a limit for this many streams",
+                "the rate is too low a limit for this many streams",
+            ),
+            ("losses continue", "losses continue"),
+        ] {
+            assert_eq!(decision_name("disabled", reason), format!("disabled ({name})"));
+        }
+        assert_eq!(decision_name("limited", "the rate is flat at 9 Mbit/s"), "limited");
     }
 
     #[test]
