@@ -227,6 +227,7 @@ pub(crate) fn apply(words: &[LinkWord], link: &mut LinkConfig, rtt: Duration) ->
 /// Refuses combinations without a meaning.
 fn check(link: &LinkConfig) -> ParseResult<()> {
     let is_drop_tail = link.queue == QueueConfig::DropTail;
+    let (delays, mtus) = (&link.impairments.delay_changes, &link.impairments.mtu_changes);
     let wrong = [
         (link.rate.is_some_and(|rate| rate.bits_per_sec() == 0), "the rate must be above zero"),
         (link.thins_acks && !is_drop_tail, "thin-acks works with drop-tail only: leave out one"),
@@ -235,6 +236,14 @@ fn check(link: &LinkConfig) -> ParseResult<()> {
         (
             link.policer.is_some_and(|policer| policer.burst.0 < 1500),
             "the bucket of a policer holds at least 1500 bytes",
+        ),
+        (
+            !delays.is_sorted_by(|(before, _), (at, _)| before < at),
+            "write changes of the RTT in order of time: rtt:60ms@10s, then rtt:40ms@20s",
+        ),
+        (
+            !mtus.is_sorted_by(|(before, _), (at, _)| before < at),
+            "write changes of the MTU in order of time: mtu:1400@10s, then mtu:1300@20s",
         ),
     ];
     match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
@@ -338,6 +347,9 @@ mod tests {
             (&["ecn"], "ecn needs codel, fq-codel or pie"),
             (&["rate:1mbit", "buffer:100B"], "at least 1500 bytes"),
             (&["policer:1mbit,100B"], "a policer holds at least 1500 bytes"),
+            (&["rtt:60ms@20s", "rtt:50ms@10s"], "changes of the RTT in order of time"),
+            (&["rtt:60ms@10s", "rtt:50ms@10s"], "changes of the RTT in order of time"),
+            (&["mtu:1300@20s", "mtu:1400@10s"], "changes of the MTU in order of time"),
         ] {
             let error = link(words).unwrap_err();
             assert!(error.contains(says), "{words:?}: {error}");
