@@ -24,6 +24,8 @@ pub struct Plan {
     /// Uplink of each host, and the port towards it. The first host is the usual sender, the last
     /// the receiver.
     pub hosts: Vec<(LinkConfig, LinkConfig)>,
+    /// True if the uplinks are bottlenecks of the path, whose drops and queues count.
+    pub has_first_hop: bool,
     /// Longest RTT without queueing.
     pub rtt: Duration,
     /// Congestion control pinned by routes; `None`: chosen by host and programs.
@@ -51,6 +53,7 @@ impl Plan {
         let receiver = (LinkConfig::default(), path.forward.clone());
         Self {
             hosts: vec![sender, receiver],
+            has_first_hop: path.first_hop.is_some(),
             rtt: path.rtt(),
             congestion: None,
             unpinned: None,

@@ -61,7 +61,10 @@ impl Network {
         let (hosts, tuns) = Hosts::create(&setup)?;
         let links = plan.hosts.iter().cloned().enumerate();
         let stations = links
-            .map(|(at, (uplink, port))| Endpoint { address: Hosts::address(at), uplink, port })
+            .map(|(at, (uplink, port))| {
+                let (address, has_first_hop) = (Hosts::address(at), plan.has_first_hop);
+                Endpoint { address, uplink, port, has_first_hop }
+            })
             .collect();
         let probe = |at| {
             hosts.run_on(at, || {

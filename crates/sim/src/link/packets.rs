@@ -119,6 +119,16 @@ impl LinkCounts {
         self.overflowed + self.early_dropped + self.policed
     }
 
+    /// Adds the segments that an earlier port of the path dropped, lost and marked.
+    pub fn add_losses(&mut self, earlier: &Self) {
+        self.overflowed += earlier.overflowed;
+        self.early_dropped += earlier.early_dropped;
+        self.policed += earlier.policed;
+        self.too_long += earlier.too_long;
+        self.lost += earlier.lost;
+        self.marked += earlier.marked;
+    }
+
     pub(super) fn count_early_drop(&mut self, is_own: bool) {
         let counter = if is_own { &mut self.early_dropped } else { &mut self.cross_overflowed };
         *counter += 1;

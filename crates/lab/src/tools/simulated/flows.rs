@@ -11,7 +11,7 @@ use bankfull_control::{Bytes, pacing};
 use bankfull_sim::World;
 use bankfull_sim::link::LinkCounts;
 use bankfull_sim::tcp::Algorithm;
-use bankfull_sim::world::{FlowConfig, FlowId, LinkId, Route};
+use bankfull_sim::world::{FlowConfig, FlowId, Route};
 use std::time::Duration;
 
 /// Interval of samples of the queue. (chosen: as the recordings of real runs)
@@ -57,9 +57,9 @@ pub(super) struct OwnResult {
     pub(super) retransmits: u64,
 }
 
-/// Observations of the bottleneck.
+/// Observations of the bottlenecks.
 struct Observed {
-    /// Queueing delay of each sample, in seconds.
+    /// Queueing delay of each sample, in seconds; that of a first hop is added.
     queue: Vec<f64>,
     /// Counters when slow start was over.
     after_start: LinkCounts,
@@ -104,28 +104,31 @@ impl<'j, F: Clone> Stage<'j, F> {
         let (begin, end) = (self.begin, self.begin + self.job.duration);
         run_until(&mut self.world, begin);
         let beside_before = self.beside();
-        let port = self.port();
-        let counts = self.world.counts(port);
-        let mut observed = Observed { queue: Vec::new(), after_start: counts };
+        let mut observed = Observed { queue: Vec::new(), after_start: self.counts() };
         let mut until = begin;
         while until < end {
             deadline.check(name)?;
             until = (until + SAMPLE_INTERVAL).min(end);
             run_until(&mut self.world, until);
-            let delay = self.world.queueing_delay_at(port, until);
+            let forward = self.route.forward.iter();
+            let delay: Duration =
+                forward.map(|&link| self.world.queueing_delay_at(link, until)).sum();
             observed.queue.push(delay.as_secs_f64());
             if until <= begin + SLOW_START_TIME {
-                observed.after_start = self.world.counts(port);
+                observed.after_start = self.counts();
             }
         }
         let own = own(&self.world);
         Ok(self.result(&own, &observed, beside_before))
     }
 
-    /// Port towards the receiver.
-    fn port(&self) -> LinkId {
+    /// Counters of the port towards the receiver, with drops and marks of a first hop.
+    fn counts(&self) -> LinkCounts {
         // A path has a link towards the receiver.
-        self.route.forward[self.route.forward.len() - 1]
+        let (hops, port) = self.route.forward.split_at(self.route.forward.len() - 1);
+        let mut counts = self.world.counts(port[0]);
+        hops.iter().for_each(|&hop| counts.add_losses(&self.world.counts(hop)));
+        counts
     }
 
     /// Delivered bytes of `cross-tcp`, and of simulated cross traffic.
@@ -153,7 +156,7 @@ impl<'j, F: Clone> Stage<'j, F> {
             beside_bps: beside_bps / PAYLOAD_SHARE,
             standing_queue_seconds: late.get(late.len() / 2).copied().unwrap_or_default(),
         };
-        let counts = self.world.counts(self.port());
+        let counts = self.counts();
         let network = NetworkMetrics {
             retransmits: Some(own.retransmits),
             dropped: counts.dropped(),

@@ -30,6 +30,8 @@ pub struct Endpoint {
     pub uplink: LinkConfig,
     /// Link from the network to the host.
     pub port: LinkConfig,
+    /// True if the uplink is a bottleneck of the path, which counts with the receiver's port.
+    pub has_first_hop: bool,
 }
 
 /// Segments due at a host.
@@ -51,6 +53,8 @@ pub(crate) struct Fabric {
     addresses: Vec<Ipv4Addr>,
     uplinks: Vec<LinkId>,
     ports: Vec<LinkId>,
+    /// Uplinks that count with the port of the last host.
+    first_hops: Vec<LinkId>,
     world: World<Content>,
     pub(crate) recorder: Recorder,
 }
@@ -76,7 +80,10 @@ impl Fabric {
                 world.add_background(&route, kind, Duration::ZERO);
             }
         }
+        let bottlenecks = uplinks.iter().zip(endpoints).filter(|(_, one)| one.has_first_hop);
+        let first_hops = bottlenecks.map(|(&uplink, _)| uplink).collect();
         Self {
+            first_hops,
             addresses: endpoints.iter().map(|endpoint| endpoint.address).collect(),
             uplinks,
             ports,
@@ -132,7 +139,7 @@ impl Fabric {
 
     /// Ends the recording.
     pub(crate) fn finish(self) -> Recording {
-        self.recorder.finish(&self.world, &self.ports)
+        self.recorder.finish(&self.world, &self.ports, &self.first_hops)
     }
 
     /// Time of the next event.
@@ -143,7 +150,7 @@ impl Fabric {
     /// Processes events up to `now`, or up to the next delivery.
     pub(crate) fn next_delivery(&mut self, now: Duration) -> Option<Delivery> {
         while let Some(at) = self.world.next_event_at().filter(|at| *at <= now) {
-            self.recorder.advance(at, &mut self.world, &self.ports);
+            self.recorder.advance(at, &mut self.world, (&self.ports, &self.first_hops));
             let arrival = self.world.run_next_event();
             let offered = self.world.take_offered().map(LinkId::index);
             // Ports follow the uplinks.
@@ -159,7 +166,7 @@ impl Fabric {
                 return Some(Delivery { endpoint, scheduled, packet, first, count, is_marked });
             }
         }
-        self.recorder.advance(now, &mut self.world, &self.ports);
+        self.recorder.advance(now, &mut self.world, (&self.ports, &self.first_hops));
         None
     }
 
@@ -201,7 +208,7 @@ mod tests {
     }
 
     fn endpoint(host: u8, access: LinkConfig, port: LinkConfig) -> Endpoint {
-        Endpoint { address: address(host), uplink: access, port }
+        Endpoint { address: address(host), uplink: access, port, has_first_hop: false }
     }
 
     /// Deliveries with their times, up to a time.
@@ -242,6 +249,35 @@ mod tests {
         assert_eq!(delivered, 3 * 1250);
         let backlog = recording.ports[0].iter().map(|sample| sample.max_backlog.0).max();
         assert_eq!(backlog, Some(2500));
+    }
+
+    #[test]
+    fn drops_and_queue_of_first_hop_count() {
+        let hop = LinkConfig {
+            rate: Some(Rate::from_bits_per_sec(10e6)),
+            buffer: Bytes(2600),
+            ..LinkConfig::default()
+        };
+        let port = LinkConfig { rate: Some(Rate::from_bits_per_sec(100e6)), ..hop.clone() };
+        for has_first_hop in [true, false] {
+            let sender = endpoint(1, hop.clone(), LinkConfig::default());
+            let receiver = endpoint(2, LinkConfig::default(), port.clone());
+            let endpoints = [Endpoint { has_first_hop, ..sender }, receiver];
+            let mut fabric = Fabric::new(&endpoints, &[], 1, MS);
+            for _ in 0..5 {
+                assert!(enter_now(&mut fabric, Duration::ZERO, 0, udp(1, 2, 1250)));
+            }
+            assert_eq!(run(&mut fabric, MS * 9).len(), 2);
+            let recording = fabric.finish();
+            let samples = &recording.ports[1];
+            let dropped: u64 = samples.iter().map(|sample| sample.dropped).sum();
+            let wanted = if has_first_hop { 3 } else { 0 };
+            assert_eq!((recording.totals[1].dropped(), dropped), (wanted, wanted));
+            let longest = samples.iter().map(|sample| sample.queueing_delay).max();
+            let wanted = if has_first_hop { MS } else { Duration::ZERO };
+            assert!(longest.is_some_and(|delay| delay >= wanted), "{longest:?}");
+            assert!(has_first_hop || longest < Some(MS), "{longest:?}");
+        }
     }
 
     #[test]

@@ -360,6 +360,7 @@ mod tests {
                 buffer: Bytes(4500),
                 ..LinkConfig::default()
             },
+            has_first_hop: false,
         };
         let fabric = Fabric::new(&[endpoint(1), endpoint(2)], &[], 1, Duration::from_millis(10));
         (

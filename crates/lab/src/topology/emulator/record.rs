@@ -22,7 +22,7 @@ pub struct Sample {
     pub max_backlog: Bytes,
     /// Backlog at its end.
     pub backlog: Bytes,
-    /// Queueing delay at its end.
+    /// Queueing delay at its end, that of a first hop included.
     pub queueing_delay: Duration,
     /// Segments dropped by queue, queueing discipline and policer.
     pub dropped: u64,
@@ -227,22 +227,26 @@ impl Recorder {
         })
     }
 
-    /// Closes the intervals that ended by `now`.
+    /// Closes the intervals that ended by `now`. First hops count with the last port; of several,
+    /// the longest queue.
     pub(crate) fn advance<F: Clone>(
         &mut self,
         now: Duration,
         world: &mut World<F>,
-        ports: &[LinkId],
+        (ports, first_hops): (&[LinkId], &[LinkId]),
     ) {
         while now >= self.next {
             for (at, &port) in ports.iter().enumerate() {
-                let counts = world.counts(port);
+                let hops = if at + 1 == ports.len() { first_hops } else { &[] };
+                let counts = counts_of(world, port, hops);
                 let before = std::mem::replace(&mut self.before[at], counts);
                 let mut sample = std::mem::take(&mut self.current[at]);
                 sample.at = self.next;
                 sample.backlog = world.backlog_at(port, self.next);
                 sample.max_backlog = sample.max_backlog.max(sample.backlog);
-                sample.queueing_delay = world.queueing_delay_at(port, self.next);
+                let waits = hops.iter().map(|&hop| world.queueing_delay_at(hop, self.next)).max();
+                sample.queueing_delay =
+                    world.queueing_delay_at(port, self.next) + waits.unwrap_or_default();
                 sample.dropped = counts.dropped() - before.dropped();
                 sample.marked = counts.marked - before.marked;
                 let cross_sent = counts.cross_sent - before.cross_sent;
@@ -256,12 +260,26 @@ impl Recorder {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish<F: Clone>(mut self, world: &World<F>, ports: &[LinkId]) -> Recording {
-        self.recording.totals = ports.iter().map(|&port| world.counts(port)).collect();
+    pub(crate) fn finish<F: Clone>(
+        mut self,
+        world: &World<F>,
+        ports: &[LinkId],
+        first_hops: &[LinkId],
+    ) -> Recording {
+        let hops = |at: usize| if at + 1 == ports.len() { first_hops } else { &[] };
+        let ports = ports.iter().enumerate();
+        self.recording.totals = ports.map(|(at, &port)| counts_of(world, port, hops(at))).collect();
         self.recording.background = world.background_reports();
         self.recording.background_time = world.now();
         self.recording
     }
+}
+
+/// Counters of a port, with the drops and marks of hops before it.
+fn counts_of<F: Clone>(world: &World<F>, port: LinkId, hops: &[LinkId]) -> LinkCounts {
+    let mut counts = world.counts(port);
+    hops.iter().for_each(|&hop| counts.add_losses(&world.counts(hop)));
+    counts
 }
 
 #[cfg(test)]
@@ -298,14 +316,14 @@ mod tests {
         for _ in 0..5000 {
             recorder.record_probe(None);
         }
-        let recording = recorder.finish(&World::new(1), &[]);
+        let recording = recorder.finish(&World::new(1), &[], &[]);
         assert_eq!((recording.probe_count, recording.read_delay.count()), (5000, 0));
         let mut recorder = Recorder::new(1, Duration::from_millis(10));
         (0..5000).for_each(|_| recorder.record_probe(None));
         (0..100).for_each(|_| recorder.record_probe(Some(Duration::from_micros(90))));
         (0..3).for_each(|_| recorder.record_probe(Some(Duration::from_millis(7))));
         assert!(
-            recorder.finish(&World::new(1), &[]).lateness_quantile(0.99)
+            recorder.finish(&World::new(1), &[], &[]).lateness_quantile(0.99)
                 >= Duration::from_millis(7),
             "3 of 103"
         );
