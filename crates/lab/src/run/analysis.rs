@@ -7,6 +7,7 @@ use crate::topology::emulator::{FlowKey, Recording, Sample};
 use crate::topology::hosts::Hosts;
 use crate::topology::network::Outcome;
 use bankfull_control::{Bytes, Rate, pacing};
+use bankfull_sim::link::rate::RateVariation;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -275,10 +276,26 @@ impl Series {
     }
 }
 
+/// Times and new rates of a line with steps.
+///
+/// Steps and samples have the clock of the emulator: both count from its start.
+pub(super) fn rate_changes(variation: &RateVariation) -> Vec<(f64, u64)> {
+    let RateVariation::Steps(steps) = variation else { return Vec::new() };
+    steps.iter().map(|(at, rate)| (round_seconds(*at), rate.bits_per_sec())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn steps_are_on_the_clock_of_samples() {
+        let step = |seconds, bps| (Duration::from_secs(seconds), Rate::from_bits_per_sec(bps));
+        let steps = RateVariation::Steps(vec![step(6, 25e6), step(11, 50e6)]);
+        assert_eq!(rate_changes(&steps), [(6.0, 25_000_000), (11.0, 50_000_000)]);
+        assert_eq!(rate_changes(&RateVariation::Constant), []);
+    }
 
     #[test]
     fn flow_series_span_first_to_last_byte() {

@@ -15,7 +15,7 @@ use crate::model::results::{
     ScenarioResult, SendingMetrics, Series,
 };
 use crate::model::settings::Settings;
-use crate::run::analysis::DataFlows;
+use crate::run::analysis::{DataFlows, rate_changes};
 use crate::run::observer::{ConnectionSamples, Observer};
 use crate::run::programs;
 use crate::run::programs::Servers;
@@ -288,8 +288,10 @@ fn run_result(
     counters: HostCounters,
     samples: ConnectionSamples,
 ) -> Result<RunResult> {
-    let rate = settings.path_config()?.forward.rate.unwrap_or_default();
+    let line = settings.path_config()?.forward;
+    let rate = line.rate.unwrap_or_default();
     let mut series = Series::of(&outcome.recording, data_flows);
+    series.rate_changes = rate_changes(&line.variation);
     series.sampled = samples.time;
     series.rtt_seconds = samples.rtt_seconds;
     series.cwnd_bytes = samples.cwnd_bytes;
