@@ -7,8 +7,9 @@
 use crate::base::error::{LabError, Result};
 use crate::base::notify;
 use crate::base::signals::Signals;
+use crate::model::background::BackgroundMetrics;
 use crate::model::contender::Contender;
-use crate::model::results::RunResult;
+use crate::model::results::{RunResult, SendingMetrics};
 use crate::model::settings::Settings;
 use crate::report::regret::{self, Record};
 use crate::run::runner::{PAYLOAD_SHARE, Runner};
@@ -208,7 +209,7 @@ pub fn record(
         retransmits: run.metrics.retransmits.or(network.retransmits),
         dropped: network.dropped,
         marked: network.marked,
-        sharing: sharing(settings, sending.arrival_bps, sending.beside_bps),
+        sharing: sharing(settings, &sending, &run.background),
         completion_p95: completions.map(|(_, p95)| p95).reduce(f64::max),
         decisions: run.metrics.decisions.clone(),
         void: run.failed.clone().or_else(|| run.void.clone()),
@@ -216,27 +217,45 @@ pub fn record(
 }
 
 /// Fairness towards simulated cross traffic: Jain's index of the session as a whole and each
-/// endless flow, or the served share of a demand that is limited.
-fn sharing(settings: &Settings, own_bps: f64, beside_bps: f64) -> Option<f64> {
+/// endless flow, or the served share of a demand that is limited; of both the lower.
+fn sharing(
+    settings: &Settings,
+    sending: &SendingMetrics,
+    background: &[BackgroundMetrics],
+) -> Option<f64> {
     let (mut flows, mut demand) = (0u32, 0.0);
-    for word in &settings.path.beside {
+    let (mut endless_bps, mut all_bps) = (0.0, 0.0);
+    for (at, word) in settings.path.beside.iter().enumerate() {
+        let goodput_bps = background.get(at).map_or(0.0, |one| one.goodput_bps);
+        all_bps += goodput_bps;
         match word.kind {
-            Background::Bulk { flows: count, .. } => flows += count,
+            Background::Bulk { flows: count, .. } => {
+                flows += count;
+                endless_bps += goodput_bps;
+            }
             Background::Web { rate } | Background::Video { rate } => {
                 demand += rate.bits_per_sec() as f64;
             }
         }
     }
-    if demand > 0.0 {
-        return Some((beside_bps / demand).min(1.0));
-    }
-    if flows == 0 {
-        return None;
-    }
-    let each = beside_bps * PAYLOAD_SHARE / f64::from(flows);
+    // Their rates are of the whole run; that of the sending time is known of all together.
+    let endless_share = match (flows, demand > 0.0) {
+        (0, _) => 0.0,
+        (_, false) => 1.0,
+        (_, true) => endless_bps / f64::max(all_bps, 1e-9),
+    };
+    let endless_bps = sending.beside_bps * endless_share;
+    let served = (demand > 0.0).then(|| ((sending.beside_bps - endless_bps) / demand).min(1.0));
+    let index = (flows > 0).then(|| jain(sending.arrival_bps, endless_bps * PAYLOAD_SHARE, flows));
+    served.into_iter().chain(index).reduce(f64::min)
+}
+
+/// Jain's index of a session and of flows that have a rate together.
+fn jain(own_bps: f64, flows_bps: f64, flows: u32) -> f64 {
+    let each = flows_bps / f64::from(flows);
     let squares = own_bps * own_bps + each * each * f64::from(flows);
-    let sum = own_bps + each * f64::from(flows);
-    Some(sum * sum / (f64::from(flows + 1) * squares.max(1e-9)))
+    let sum = own_bps + flows_bps;
+    sum * sum / (f64::from(flows + 1) * squares.max(1e-9))
 }
 
 fn print(
@@ -293,7 +312,7 @@ impl ResultFile {
         Ok(Self { path: path.to_owned(), records: found.records })
     }
 
-    /// True if there is a valid or failed result; a void one is measured again.
+    /// True if there is a valid result; void and failed runs are measured again.
     fn has(&self, path: &str, contender: &Contender, repetition: u32) -> bool {
         self.records.iter().any(|one| {
             one.path == path
@@ -539,20 +558,38 @@ mod tests {
 
     #[test]
     fn sharing_is_jains_index_or_served_demand() {
-        let of = |beside: &str, own: f64, others: f64| {
+        // `goodputs` are those of the words beside it.
+        let of = |beside: &str, own: f64, others: f64, goodputs: &[f64]| {
             let text = format!(
                 "title = 'x'\npath = {{ rate = '100mbit', rtt = '20ms', beside = [{beside}] }}\n\
                  contender = [{{ tool = 'tcp' }}]"
             );
-            sharing(&toml::from_str::<Settings>(&text).unwrap(), own, others)
+            let sending = SendingMetrics {
+                arrival_bps: own,
+                beside_bps: others,
+                standing_queue_seconds: 0.0,
+            };
+            let metrics = |&goodput_bps: &f64| BackgroundMetrics {
+                word: String::new(),
+                goodput_bps,
+                completion_seconds: None,
+                stalled_seconds: 0.0,
+            };
+            let background: Vec<BackgroundMetrics> = goodputs.iter().map(metrics).collect();
+            sharing(&toml::from_str::<Settings>(&text).unwrap(), &sending, &background)
         };
-        assert_eq!(of("", 1e8, 0.0), None);
+        assert_eq!(of("", 1e8, 0.0, &[]), None);
         let wire = |payload: f64| payload / PAYLOAD_SHARE;
-        assert!((of("'cubic'", 5e7, wire(5e7)).unwrap() - 1.0).abs() < 1e-9);
-        assert!((of("'cubic'", 9e7, wire(1e7)).unwrap() - 0.61).abs() < 0.01);
-        assert!((of("'cubic*3'", 7e7, wire(3e7)).unwrap() - 0.481).abs() < 0.01);
-        assert!((of("'web:20mbit'", 9e7, 1e7).unwrap() - 0.5).abs() < 1e-9);
-        assert_eq!(of("'web:20mbit', 'video:10mbit'", 9e7, 5e7), Some(1.0));
+        assert!((of("'cubic'", 5e7, wire(5e7), &[]).unwrap() - 1.0).abs() < 1e-9);
+        assert!((of("'cubic'", 9e7, wire(1e7), &[]).unwrap() - 0.61).abs() < 0.01);
+        assert!((of("'cubic*3'", 7e7, wire(3e7), &[]).unwrap() - 0.481).abs() < 0.01);
+        assert!((of("'web:20mbit'", 9e7, 1e7, &[]).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(of("'web:20mbit', 'video:10mbit'", 9e7, 5e7, &[]), Some(1.0));
+        let mixed = |own, others, goodputs| {
+            of("'web:20mbit', 'cubic'", own, wire(others), goodputs).unwrap()
+        };
+        assert!((mixed(7e7, 3e7, &[2e7, 1e7]) - 0.64).abs() < 0.01, "CUBIC lacks its share");
+        assert!((mixed(45e6, 55e6, &[1e7, 45e6]) - 0.518).abs() < 0.01, "the web is not served");
     }
 
     #[test]
