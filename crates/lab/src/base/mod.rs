@@ -1,8 +1,9 @@
-//! Foundations: errors, termination signals, deadlines, and messages to the user.
+//! Foundations: errors, termination signals, deadlines, age of builds, and messages to the user.
 
 pub mod deadline;
 pub mod error;
 pub mod signals;
+pub mod stale;
 
 use std::io::Write;
 

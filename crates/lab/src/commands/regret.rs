@@ -7,6 +7,7 @@
 use crate::base::error::{LabError, Result};
 use crate::base::notify;
 use crate::base::signals::Signals;
+use crate::base::stale;
 use crate::model::background::BackgroundMetrics;
 use crate::model::contender::Contender;
 use crate::model::results::{RunResult, SendingMetrics};
@@ -14,6 +15,7 @@ use crate::model::settings::Settings;
 use crate::report::regret::{self, Record};
 use crate::run::runner::{PAYLOAD_SHARE, Runner};
 use crate::scenario::{self, Condition, Scenario};
+use crate::tools::shell::program_path;
 use crate::topology::machine;
 use bankfull_sim::Background;
 use clap::Args;
@@ -83,10 +85,14 @@ struct Header {
 /// Measures what is missing, and prints the table.
 ///
 /// # Errors
-/// If a file is invalid, of another scenario or of other sources, or a network cannot be built.
+/// If a file is invalid, of another scenario or of other sources, a build is older than its sources,
+/// or a network cannot be built.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let scenario = scenario::read(&flags.file)?;
     let conditions = selected(&scenario.conditions, flags)?;
+    if !flags.table {
+        check_builds()?;
+    }
     let file = if flags.choose { &flags.choices } else { &flags.results };
     let mut results = match flags.table {
         true => ResultFile { path: file.clone(), records: read(file, &scenario)?.records },
@@ -107,6 +113,12 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(signals.exit_code()),
     })
+}
+
+/// Refuses builds older than their sources: their results would count for the present commit.
+fn check_builds() -> Result<()> {
+    let used = [std::env::current_exe().ok(), program_path("bankfull")];
+    used.iter().flatten().try_for_each(|binary| stale::check(binary))
 }
 
 /// Conditions that the flags select.
