@@ -12,7 +12,9 @@ use crate::model::background::BackgroundMetrics;
 use crate::model::contender::Contender;
 use crate::model::results::{RunResult, SendingMetrics};
 use crate::model::settings::Settings;
+use crate::report::figures::PathTraits;
 use crate::report::regret::{self, Record};
+use crate::report::regret_table;
 use crate::run::runner::{PAYLOAD_SHARE, Runner};
 use crate::scenario::{self, Condition, Scenario};
 use crate::tools::shell::program_path;
@@ -108,7 +110,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
         let mut runner = Runner::new(&signals, &flags.work)?;
         measure(&mut runner, flags, &conditions, &best, &mut results)?;
     }
-    print(flags, &conditions, &best, &results.records);
+    print(flags, &conditions, &best, &results.records)?;
     Ok(match signals.count() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(signals.exit_code()),
@@ -275,7 +277,7 @@ fn print(
     conditions: &[&Condition],
     best: &BTreeMap<String, String>,
     records: &[Record],
-) {
+) -> Result<()> {
     let mut out = io::stdout().lock();
     // A closed standard output is not a failure.
     if flags.choose {
@@ -284,9 +286,13 @@ fn print(
             let found = regret::best_choice(records, &path).unwrap_or("–");
             let _ = writeln!(out, "{path}: {found}");
         }
-        return;
+        return Ok(());
     }
-    let _ = writeln!(out, "{}", regret::table(&regret::regrets(records, best)));
+    let traits = |one: &&Condition| Ok((name_of(one), PathTraits::of(&one.settings)?));
+    let traits: BTreeMap<String, PathTraits> =
+        conditions.iter().map(traits).collect::<Result<_>>()?;
+    let _ = write!(out, "{}", regret_table::table(&regret::regrets(records, best), &traits));
+    Ok(())
 }
 
 /// Results in a file, appended run by run.

@@ -3,7 +3,6 @@
 //! The best choice of a path is found in runs of its own; runs of that choice and of the others
 //! take turns afterwards, and are compared repetition by repetition.
 
-use crate::report::tables;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -91,6 +90,8 @@ pub struct Regret {
     pub queue_ms: f64,
     /// Median of its segments sent again.
     pub retransmits: Option<f64>,
+    /// Median of the segments that queue, discipline and policer dropped, of all flows.
+    pub dropped: f64,
     /// Median of its fairness.
     pub sharing: Option<f64>,
     /// Median of the 95th percentiles of short flows' completion, in seconds.
@@ -155,6 +156,7 @@ fn regret(runs: &[Record], path: &str, contender: &str, best: &str) -> Option<Re
         share: median(pairs.iter().map(|pair| pair.0).collect())?,
         queue_ms: median_of(&|run| Some(run.queue_ms))?,
         retransmits: median_of(&|run| run.retransmits.map(|count| count as f64)),
+        dropped: median_of(&|run| Some(run.dropped as f64))?,
         sharing: median_of(&|run| run.sharing),
         completion_p95: median_of(&|run| run.completion_p95),
         interval: bootstrap(&ratios),
@@ -188,69 +190,6 @@ fn bootstrap(of: &[f64]) -> (f64, f64) {
     medians.sort_by(f64::total_cmp);
     let at = |share: f64| medians[((medians.len() - 1) as f64 * share).round() as usize];
     (at(BOUNDS.0), at(BOUNDS.1))
-}
-
-/// Table of all regrets, and below it median and worst of each contender.
-#[must_use]
-pub fn table(regrets: &[Regret]) -> String {
-    let head = [
-        "path",
-        "best choice",
-        "its share",
-        "contender",
-        "share",
-        "regret",
-        "95 % interval",
-        "queue, ms",
-        "sent again",
-        "fairness",
-        "short flows, p95",
-        "runs",
-        "decisions",
-    ];
-    let head: Vec<String> = head.iter().map(|&text| text.to_owned()).collect();
-    let rows: Vec<Vec<String>> = regrets.iter().map(row).collect();
-    let mut text = tables::markdown(&head, &rows) + "\n";
-    let mut names: Vec<&str> = regrets.iter().map(|one| one.contender.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    for name in names {
-        text += &summary(name, regrets);
-    }
-    text
-}
-
-fn row(of: &Regret) -> Vec<String> {
-    let optional = |value: Option<f64>, digits: usize| {
-        value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
-    };
-    let decisions: Vec<String> =
-        of.decisions.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let voids = if of.voids > 0 { format!(", {} void", of.voids) } else { String::new() };
-    vec![
-        of.path.clone(),
-        of.best.clone(),
-        format!("{:.3}", of.best_share),
-        of.contender.clone(),
-        format!("{:.3}", of.share),
-        format!("{:.3}", of.regret),
-        format!("{:.3} to {:.3}", of.interval.0, of.interval.1),
-        format!("{:.1}", of.queue_ms),
-        optional(of.retransmits, 0),
-        optional(of.sharing, 2),
-        optional(of.completion_p95.map(|seconds| seconds * 1e3), 0),
-        format!("{}{voids}", of.pairs),
-        decisions.join(", "),
-    ]
-}
-
-fn summary(name: &str, regrets: &[Regret]) -> String {
-    let of: Vec<&Regret> = regrets.iter().filter(|one| one.contender == name).collect();
-    let middle = median(of.iter().map(|one| one.regret).collect()).unwrap_or(f64::NAN);
-    let worst = of.iter().max_by(|a, b| a.regret.total_cmp(&b.regret));
-    let worst =
-        worst.map_or(String::new(), |one| format!(", worst {:.3} on {}", one.regret, one.path));
-    format!("{name}: median regret {middle:.3}{worst}, {} paths\n", of.len())
 }
 
 #[cfg(test)]
@@ -297,8 +236,6 @@ mod tests {
         assert!((one.regret - 0.15).abs() < 1e-9, "0.1 and 0.2: {one:?}");
         assert_eq!((one.pairs, one.voids), (2, 1), "the fourth has no partner");
         assert!(one.interval.0 >= 0.1 - 1e-9 && one.interval.1 <= 0.2 + 1e-9, "{one:?}");
-        let text = table(&found);
-        assert!(text.contains("tuned: median regret 0.150, worst 0.150 on p, 1 paths"), "{text}");
     }
 
     #[test]
