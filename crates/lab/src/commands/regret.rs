@@ -87,8 +87,8 @@ struct Header {
 /// Measures what is missing, and prints the table.
 ///
 /// # Errors
-/// If a file is invalid, of another scenario or of other sources, a build is older than its sources,
-/// or a network cannot be built.
+/// If a file is invalid, of another scenario or of other sources, a build is older than its
+/// sources, or a network cannot be built.
 pub fn run(flags: &Flags) -> Result<ExitCode> {
     let scenario = scenario::read(&flags.file)?;
     let conditions = selected(&scenario.conditions, flags)?;

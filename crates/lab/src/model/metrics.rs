@@ -193,7 +193,7 @@ const FIGURE_UNITS: [(&str, &str); 7] = [
     ("Gbit/s", "the rate"),
 ];
 
-/// Clause without its figures: "a queue of 3.2 ms stands" becomes "a queue stands".
+/// Clause without its figures. "a queue of 3.2 ms stands" becomes "a queue stands".
 fn without_figures(clause: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut words = clause.split(' ').peekable();

@@ -171,7 +171,7 @@ pub struct SendingMetrics {
 pub struct Series {
     /// Ends of the recording intervals.
     pub time: Vec<f64>,
-    /// Times of the word `steps` at which the line's rate changes, each with the new rate in bit/s.
+    /// Changes of the line's rate by the word `steps`: time, and new rate in bit/s.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rate_changes: Vec<(f64, u64)>,
     /// Rate at which bytes arrived in each interval, headers included.

@@ -1,4 +1,4 @@
-//! Figures that results on kinds of path are to reach, and the paths on which they miss them.
+//! Figures that results on kinds of path are to reach, and those missed.
 
 use crate::base::error::Result;
 use crate::model::settings::Settings;
@@ -9,7 +9,8 @@ use bankfull_sim::link::rate::RateVariation;
 use bankfull_sim::{CrossTraffic, LinkConfig, Loss};
 use std::collections::BTreeMap;
 
-/// Contenders with figures, and their largest median and single regret. (chosen: the project's aims)
+/// Contenders with figures, and their largest median and single regret. (chosen: the aims of
+/// docs/kinds.md)
 const MAX_REGRETS: [(&str, f64, f64); 2] = [("bankfull", 0.03, 0.10), ("quic", 0.05, 0.15)];
 
 /// Contender that the others are compared with: untuned TCP.
@@ -18,16 +19,16 @@ const UNTUNED: &str = "off";
 /// Largest share of the capacity below [`UNTUNED`]. (chosen: more than the chance of a single run)
 const MAX_LEAD: f64 = 0.03;
 
-/// Own losses that do not count, as a number, as a share, and as one with a policer, which shows its
-/// rate by drops only. (chosen: a train at the start, and the loss of a good link)
+/// Own losses that do not count: a number, a share, and a share with a policer. (chosen: a burst at
+/// the start, and the loss of a good link; a policer shows its rate by drops only)
 const MAX_LOST_SEGMENTS: f64 = 8.0;
 
 const MAX_LOST_SHARE: f64 = 1e-4;
 
 const MAX_POLICED_SHARE: f64 = 0.01;
 
-/// Queue that does not count, as a time and in segments. (chosen: the target of CoDel, RFC 8289, and
-/// what pacing needs on a slow line)
+/// Queue that does not count, as a time and in segments. (chosen: the target of CoDel, RFC 8289,
+/// and what pacing needs on a slow line)
 const MAX_QUEUE_MS: f64 = 5.0;
 
 const MAX_QUEUE_SEGMENTS: f64 = 4.0;
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    /// What a contender misses beside untuned TCP.
+    /// Figures that a contender misses beside untuned TCP.
     fn of(one: Regret, path: &str) -> String {
         let one = Regret { path: "p".to_owned(), contender: "bankfull".to_owned(), ..one };
         missed(&[one, on_path(UNTUNED)], &BTreeMap::from([("p".to_owned(), traits(path))]))

@@ -5,7 +5,7 @@ use crate::report::regret::{Regret, median};
 use crate::report::tables::markdown;
 use std::collections::BTreeMap;
 
-/// Tables of all regrets, median and worst of each contender, and the figures that are missed.
+/// Tables of regrets, median and worst of each contender, and the figures missed.
 #[must_use]
 pub fn table(regrets: &[Regret], traits: &BTreeMap<String, PathTraits>) -> String {
     let table = Table::new(regrets);
