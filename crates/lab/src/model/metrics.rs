@@ -182,7 +182,7 @@ pub(crate) fn decision_name(state: &str, reason: &str) -> String {
 /// Prepositions that lead to a figure, and are omitted with it.
 const FIGURE_PREPOSITIONS: [&str; 6] = ["above", "at", "below", "for", "of", "to"];
 
-/// Units of figures, and the word for a figure that is a subject or an object.
+/// Units of figures, and the word for a figure without a preposition.
 const FIGURE_UNITS: [(&str, &str); 7] = [
     ("ms", "the time"),
     ("s", "the time"),

@@ -519,7 +519,7 @@ mod tests {
         let found = parse_probe(out).unwrap();
         assert_eq!(found.goodput_bps, Some(95e6));
         let names: Vec<&String> = found.decisions.keys().collect();
-        assert_eq!(names, ["disabled (a queue of ms stands)", "streams"]);
+        assert_eq!(names, ["disabled (a queue stands)", "streams"]);
         assert_eq!(parse_probe("{\"event\":\"error\"}\n"), None);
         let out = "megabytes=95.8 real_seconds=1.00 rate_Mbps=803.2 tx_cpu=5 rx_cpu=9\n";
         let found = parse_nuttcp(out).unwrap();

@@ -30,7 +30,7 @@ pub struct Endpoint {
     pub uplink: LinkConfig,
     /// Link from the network to the host.
     pub port: LinkConfig,
-    /// True if the uplink is a bottleneck of the path, which counts with the receiver's port.
+    /// True if the uplink counts with the receiver's port, as a bottleneck.
     pub has_first_hop: bool,
 }
 
