@@ -103,7 +103,8 @@ fn first_line_is_start_and_last_line_is_summary() {
         concat!(
             r#"{"event":"summary","files":2,"dirs":0,"symlinks":0,"bytes":1000000,"#,
             r#""wire_bytes":0,"seconds":1.0,"goodput_bps":8000000,"streams":4,"retransmits":0,"#,
-            r#""resumed_bytes":0,"damaged_bytes":0,"skipped_files":0,"skipped_bytes":0,"#,
+            r#""resumed_bytes":0,"damaged_bytes":0,"dirs_created":0,"hard_links_created":0,"#,
+            r#""special_files_created":0,"linked_files":0,"skipped_files":0,"skipped_bytes":0,"#,
             r#""left_out_files":0,"left_out_bytes":0,"would_copy_entries":0,"#,
             r#""would_copy_bytes":0,"deleted":0,"failed_files":1,"vanished_files":0,"hard_links":0,"#,
             r#""special_files":0,"special_files_skipped":0,"#,

@@ -7,7 +7,12 @@ use std::time::Duration;
 
 /// Formats the result of a transfer. `is_local`: no network was used.
 pub(super) fn lines(summary: &Summary, is_local: bool) -> Vec<String> {
-    let mut lines = vec![copied(summary, is_local)];
+    let linked = linked_line(summary);
+    let first = match summary.files {
+        0 if linked.is_some() && created(summary).is_empty() => None,
+        _ => Some(copied(summary, is_local)),
+    };
+    let mut lines: Vec<_> = first.into_iter().chain(linked).collect();
     lines.extend(rest(summary));
     let is_limited = summary.limited_by != "nothing" && !summary.limited_by_text.is_empty();
     if summary.files > 0 && is_limited && has_rate(summary) {
@@ -24,7 +29,7 @@ fn has_rate(summary: &Summary) -> bool {
 
 /// Formats the result of a dry run.
 pub(super) fn plan_lines(summary: &Summary) -> Vec<String> {
-    let mut lines = vec![match (summary.would_copy_entries, summary.failed_files) {
+    let mut lines = vec![match (summary.would_copy_entries, failed_entries(summary)) {
         (0, 0) => "nothing to copy".to_owned(),
         (0, _) => "nothing would be copied".to_owned(),
         (n, _) => format!("would copy {}, {}", entries(n), summary.would_copy_bytes),
@@ -104,31 +109,48 @@ pub(super) fn session_line(summary: &Summary) -> String {
             }
         }
     };
-    if summary.failed_files > 0 {
-        line.push_str(&format!(", {} failed", entries(summary.failed_files)));
+    if failed_entries(summary) > 0 {
+        line.push_str(&format!(", {} failed", entries(failed_entries(summary))));
     }
     line
 }
 
-/// Formats the files and symlinks created; empty if there are none.
+/// Formats the entries created; empty if there are none.
+///
+/// Directories are named only if nothing else was created: each tree has some.
 fn created(summary: &Summary) -> String {
-    let links = count(summary.symlinks_created, "symlink", "symlinks");
-    let all = [(summary.files, files(summary.files)), (summary.symlinks_created, links)];
-    let created: Vec<_> = all.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
-    created.join(" and ")
+    let all = [
+        (summary.files, "file", "files"),
+        (summary.symlinks_created, "symlink", "symlinks"),
+        (summary.hard_links_created, "hard link", "hard links"),
+        (summary.special_files_created, "special file", "special files"),
+    ];
+    let is_made = |(number, ..): &(u64, _, _)| *number > 0;
+    let text = |(number, one, many)| count(number, one, many);
+    let mut created: Vec<_> = all.into_iter().filter(is_made).map(text).collect();
+    if created.is_empty() && summary.dirs_created > 0 {
+        created.push(count(summary.dirs_created, "directory", "directories"));
+    }
+    let last = created.pop().unwrap_or_default();
+    if created.is_empty() { last } else { format!("{} and {last}", created.join(", ")) }
 }
 
-/// Formats the bytes transferred; they include those of files that failed later.
+/// Formats the bytes transferred; they may include those of files that failed later.
 fn transferred(summary: &Summary) -> String {
-    match (summary.bytes, summary.failed_files) {
+    match (summary.bytes, failed_entries(summary)) {
         (Bytes(0), _) | (_, 0) => summary.bytes.to_string(),
-        _ => format!("{} including failed files", summary.bytes),
+        _ => format!("{} (those of failed files included)", summary.bytes),
     }
+}
+
+/// Number of failed entries; the limit of deletions is counted as one, and is none.
+fn failed_entries(summary: &Summary) -> u64 {
+    summary.failed_files.saturating_sub(summary.is_delete_limited.into())
 }
 
 fn copied(summary: &Summary, is_local: bool) -> String {
     let created = created(summary);
-    match (summary.files, summary.failed_files) {
+    match (summary.files, failed_entries(summary)) {
         (0, 0) if created.is_empty() => return "nothing to copy".to_owned(),
         (0, _) if created.is_empty() => return "nothing copied".to_owned(),
         (0, _) => return format!("created {created}"),
@@ -150,14 +172,20 @@ fn copied(summary: &Summary, is_local: bool) -> String {
     )
 }
 
+/// Formats the files that became hard links to earlier copies, if there are any.
+fn linked_line(summary: &Summary) -> Option<String> {
+    let linked = files(summary.linked_files);
+    (summary.linked_files > 0)
+        .then(|| format!("linked {linked} to earlier copies ({})", summary.linked_bytes))
+}
+
 fn rest(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
-    if summary.skipped_files > 0 {
-        lines.push(format!(
-            "skipped {} ({})",
-            count(summary.skipped_files, "unchanged file", "unchanged files"),
-            summary.skipped_bytes
-        ));
+    let skipped = summary.skipped_files.saturating_sub(summary.linked_files);
+    if skipped > 0 {
+        let bytes = Bytes(summary.skipped_bytes.0.saturating_sub(summary.linked_bytes.0));
+        let skipped = count(skipped, "unchanged file", "unchanged files");
+        lines.push(format!("skipped {skipped} ({bytes})"));
     }
     if summary.left_out_files > 0 {
         lines.push(format!(
@@ -173,12 +201,6 @@ fn rest(summary: &Summary) -> Vec<String> {
         let damaged = summary.damaged_bytes;
         lines.push(format!("damaged: {damaged} from an earlier run, sent again"));
     }
-    if summary.hard_links > 0 {
-        lines.push(count(summary.hard_links, "hard link", "hard links"));
-    }
-    if summary.special_files > 0 {
-        lines.push(count(summary.special_files, "special file", "special files"));
-    }
     if summary.special_files_skipped > 0 {
         let what = count(summary.special_files_skipped, "special file", "special files");
         lines.push(format!("skipped {what} (sockets, devices, FIFOs)"));
@@ -186,12 +208,15 @@ fn rest(summary: &Summary) -> Vec<String> {
     if summary.deleted > 0 {
         lines.push(format!("deleted {}", entries(summary.deleted)));
     }
-    if summary.failed_files > 0 {
+    if summary.is_delete_limited {
+        lines.push("nothing deleted: more entries than --max-delete allows".to_owned());
+    }
+    if failed_entries(summary) > 0 {
         let vanished = match summary.vanished_files {
             0 => String::new(),
             n => format!(" ({} vanished from the source)", grouped(n)),
         };
-        lines.push(format!("failed: {}{vanished}", entries(summary.failed_files)));
+        lines.push(format!("failed: {}{vanished}", entries(failed_entries(summary))));
     }
     lines
 }
@@ -251,7 +276,7 @@ mod tests {
         assert_eq!(
             lines(&summary, false),
             [
-                "copied 1 file and 2 symlinks, 664.1 MiB including failed files in 3.2 s: \
+                "copied 1 file and 2 symlinks, 664.1 MiB (those of failed files included) in 3.2 s: \
                  1.74 Gbit/s goodput over 1 stream, 1 retransmit",
                 "skipped 12 unchanged files (3.0 MiB)",
                 "left out 2 files (1.0 MiB)",
@@ -283,6 +308,49 @@ mod tests {
     }
 
     #[test]
+    fn entries_without_content_are_created() {
+        let mut summary = Summary::default();
+        summary.dirs_created = 2;
+        assert_eq!(lines(&summary, false), ["created 2 directories"]);
+        (summary.hard_links, summary.hard_links_created) = (3, 2);
+        (summary.special_files, summary.special_files_created) = (2, 1);
+        assert_eq!(lines(&summary, false), ["created 2 hard links and 1 special file"]);
+        (summary.files, summary.bytes) = (1, Bytes(3));
+        let copied = "copied 1 file, 2 hard links and 1 special file, 3 B in 0.0 s";
+        assert_eq!(lines(&summary, false), [copied]);
+    }
+
+    #[test]
+    fn linked_files_are_no_skipped_ones() {
+        let mut summary = Summary::default();
+        (summary.skipped_files, summary.skipped_bytes) = (3, Bytes(30));
+        (summary.linked_files, summary.linked_bytes) = (2, Bytes(20));
+        summary.dirs_created = 1;
+        assert_eq!(
+            lines(&summary, false),
+            [
+                "created 1 directory",
+                "linked 2 files to earlier copies (20 B)",
+                "skipped 1 unchanged file (10 B)"
+            ]
+        );
+        summary.dirs_created = 0;
+        assert_eq!(lines(&summary, false)[0], "linked 2 files to earlier copies (20 B)");
+    }
+
+    #[test]
+    fn limit_of_deletions_is_no_failed_entry() {
+        let mut summary = Summary::default();
+        (summary.files, summary.bytes) = (1, Bytes(3));
+        (summary.failed_files, summary.is_delete_limited) = (1, true);
+        let limited = "nothing deleted: more entries than --max-delete allows";
+        assert_eq!(lines(&summary, false), ["copied 1 file, 3 B in 0.0 s", limited]);
+        assert_eq!(plan_lines(&summary), ["nothing to copy", limited]);
+        summary.failed_files = 2;
+        assert_eq!(lines(&summary, false)[2], "failed: 1 entry");
+    }
+
+    #[test]
     fn session_is_one_line() {
         let mut summary = Summary::default();
         assert_eq!(session_line(&summary), "nothing copied");
@@ -294,7 +362,7 @@ mod tests {
         summary.elapsed = Duration::from_secs(1);
         assert_eq!(
             session_line(&summary),
-            "1 file and 1 symlink, 1000 B including failed files in 1.0 s, 2 entries failed"
+            "1 file and 1 symlink, 1000 B (those of failed files included) in 1.0 s, 2 entries failed"
         );
     }
 

@@ -165,6 +165,7 @@ fn unchanged_files_become_links_to_the_earlier_copy() {
             assert_ne!(inode(&format!("{copy}/{name}")), inode(&format!("day1/{name}")), "{copy}");
         }
         assert_eq!(done.figures(["files", "skipped_files"]), [2, 2]);
+        assert_eq!(done.figures(["dirs_created", "linked_files"]), [2, 2]);
     }
     assert_eq!(fs::read(here.path().join("day1/content")).unwrap(), b"content");
     assert_eq!(fs::metadata(here.path().join("day1/mode")).unwrap().mode() & 0o777, 0o644);

@@ -294,6 +294,7 @@ fn daemon_without_permission_leaves_out_what_it_may_not_set() {
         assert_eq!(found, 1, "{part}: {:?}", done.warnings());
     }
     assert_eq!(done.figures(["special_files", "special_files_skipped"]), [1, 1]);
+    assert_eq!(done.figures(["special_files_created", "hard_links_created"]), [1, 0]);
     let copy = root.path().join("source");
     let file = copy.join("f").metadata().unwrap();
     assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (0, 0, 0o755));

@@ -392,6 +392,8 @@ pub struct Summary {
     /// Content bytes that this run transferred and verified. Files that failed later are included,
     /// as their verified blocks are kept for the next run.
     pub bytes: Bytes,
+    /// Directories created by this run.
+    pub dirs_created: u64,
     /// Bytes on data streams as counted by this side, with headers and encryption.
     pub wire_bytes: Bytes,
     /// Duration of the whole command.
@@ -415,6 +417,10 @@ pub struct Summary {
     /// Files and symlinks that a dry run would have copied.
     pub would_copy_entries: u64,
     /// Bytes in those files.
+    /// Skipped files that became hard links to earlier copies (`--link-dest`).
+    pub linked_files: u64,
+    /// Bytes in those files.
+    pub linked_bytes: Bytes,
     pub would_copy_bytes: Bytes,
     /// Entries that were deleted at the destination, or would be in a dry run.
     pub deleted: u64,
@@ -433,8 +439,12 @@ pub struct Summary {
     /// Stage that limited the transfer, as a stable name such as `network` or `source-read`.
     pub limited_by: &'static str,
     /// Stage that limited the transfer, as text for people.
+    /// Hard links that this run created.
+    pub hard_links_created: u64,
     pub limited_by_text: String,
 }
+    /// Sockets, devices and FIFOs that this run created.
+    pub special_files_created: u64,
 
 impl Summary {
     /// Adds the counters of another transfer; times and limits stay.
@@ -448,6 +458,7 @@ impl Summary {
         self.streams += other.streams;
         self.retransmits += other.retransmits;
         self.resumed_bytes += other.resumed_bytes;
+        self.dirs_created += other.dirs_created;
         self.damaged_bytes += other.damaged_bytes;
         self.skipped_files += other.skipped_files;
         self.skipped_bytes += other.skipped_bytes;
@@ -458,6 +469,8 @@ impl Summary {
         self.deleted += other.deleted;
         self.is_delete_limited |= other.is_delete_limited;
         self.failed_files += other.failed_files;
+        self.linked_files += other.linked_files;
+        self.linked_bytes += other.linked_bytes;
         self.vanished_files += other.vanished_files;
         self.hard_links += other.hard_links;
         self.special_files += other.special_files;
@@ -467,6 +480,8 @@ impl Summary {
     /// Content bits per second over the whole command.
     #[must_use]
     pub fn goodput(&self) -> Rate {
+        self.hard_links_created += other.hard_links_created;
         self.bytes.per(self.elapsed)
+        self.special_files_created += other.special_files_created;
     }
 }

@@ -288,7 +288,7 @@ impl SessionRunner<'_> {
             reader.close_tunnel();
             self.wait_for_streams(&threads, reader)?;
             receiver.finish();
-            Ok(SideSummaries { sender, receiver: self.stats.report() })
+            Ok(SideSummaries { sender, receiver: self.stats.receiver_report() })
         })
     }
 

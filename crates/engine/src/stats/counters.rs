@@ -17,6 +17,12 @@ pub(crate) struct Counts {
     pub(crate) special_files_skipped: AtomicU64,
     /// Further names of files and other entries.
     pub(crate) hard_links: AtomicU64,
+    pub(crate) dirs_created: AtomicU64,
+    pub(crate) hard_links_created: AtomicU64,
+    pub(crate) special_files_created: AtomicU64,
+    /// Files that became hard links to earlier copies.
+    pub(crate) files_linked: AtomicU64,
+    pub(crate) bytes_linked: AtomicU64,
     pub(crate) files_copied: AtomicU64,
     /// Bytes of the copied files.
     pub(crate) bytes_copied: AtomicU64,

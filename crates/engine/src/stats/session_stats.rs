@@ -8,7 +8,7 @@ use crate::base::sync::lock;
 use crate::model::path_cache::PathObserver;
 use bankfull_control::{Bytes, Limit, Rate, StageTimes, limited_by};
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::wire::control::{Cause, Failure, Problem, SideSummary};
+use bankfull_proto::wire::control::{Cause, Created, Failure, Problem, SideSummary};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -213,6 +213,19 @@ impl<'a> SessionStats<'a> {
         SideSummary::new(&lock(&self.times), read(&c.retransmits), read(&c.files_failed))
     }
 
+    /// Returns the totals of a receiver, with what it created.
+    pub(crate) fn receiver_report(&self) -> SideSummary {
+        let c = &self.counts;
+        let created = Created {
+            dirs: read(&c.dirs_created),
+            hard_links: read(&c.hard_links_created),
+            special_files: read(&c.special_files_created),
+            linked_files: read(&c.files_linked),
+            linked_bytes: read(&c.bytes_linked),
+        };
+        SideSummary { created: Some(created), ..self.report() }
+    }
+
     /// Returns the limit of a transfer whose data phase took `ran`.
     fn limit(&self, ends: &SideSummaries, user_limits: &UserLimits, ran: Duration) -> Limit {
         // Waiting without data is not a bottleneck.
@@ -258,9 +271,11 @@ impl<'a> SessionStats<'a> {
     ) -> Summary {
         let c = &self.counts;
         let limit = self.limit(ends, user_limits, ran);
+        let created = ends.receiver.created.unwrap_or_default();
         Summary {
             files: read(&c.files_copied),
             dirs: read(&c.dirs),
+            dirs_created: created.dirs,
             symlinks: read(&c.symlinks),
             symlinks_created: read(&c.symlinks_created),
             bytes: Bytes(read(&c.bytes_moved).saturating_sub(read(&c.bytes_discarded))),
@@ -272,6 +287,8 @@ impl<'a> SessionStats<'a> {
             damaged_bytes: Bytes(read(&c.bytes_damaged)),
             skipped_files: read(&c.files_skipped),
             skipped_bytes: Bytes(read(&c.bytes_skipped)),
+            linked_files: created.linked_files,
+            linked_bytes: Bytes(created.linked_bytes),
             left_out_files: read(&c.files_left_out),
             left_out_bytes: Bytes(read(&c.bytes_left_out)),
             would_copy_entries: read(&c.planned),
@@ -281,7 +298,9 @@ impl<'a> SessionStats<'a> {
             failed_files: read(&c.files_failed),
             vanished_files: read(&c.files_vanished),
             hard_links: read(&c.hard_links),
+            hard_links_created: created.hard_links,
             special_files: read(&c.special_files),
+            special_files_created: created.special_files,
             special_files_skipped: read(&c.special_files_skipped),
             limited_by: limit.name(),
             limited_by_text: limit.to_string(),

@@ -2,7 +2,7 @@
 //! write the accepted ones.
 
 use crate::vectors::notation::unhex;
-use bankfull_proto::wire::control::{FileDigest, Message, Nack, SideSummary, decode};
+use bankfull_proto::wire::control::{Created, FileDigest, Message, Nack, SideSummary, decode};
 
 /// Decodes a body given as hexadecimal digits.
 fn read(body: &str) -> Option<Message> {
@@ -28,6 +28,11 @@ fn decode_longer_encoding_is_the_same_message() {
     assert_eq!(read("82 0d 81 9f 05 ff"), Some(Message::Unchanged(vec![5])));
     let report = SideSummary { stage_nanos: [1, 2, 3, 4, 5], ..SideSummary::default() };
     let body = "82 15 81 a3 00 9f 01 02 03 04 05 ff 01 00 02 00";
+    assert_eq!(read(body), Some(Message::Done(report)));
+    let created = Created { dirs: 2, linked_files: 1, linked_bytes: 9, ..Created::default() };
+    let report = SideSummary { created: Some(created), ..report };
+    let body =
+        "82 15 81 a4 00 9f 01 02 03 04 05 ff 01 00 02 00 03 a5 00 02 01 00 02 00 03 01 04 09";
     assert_eq!(read(body), Some(Message::Done(report)));
 }
 

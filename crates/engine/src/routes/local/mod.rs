@@ -247,7 +247,8 @@ impl LocalCopy<'_> {
             let result = match result {
                 Ok(report) => {
                     sender.remove_sources(self.runner.stats);
-                    Ok(SideSummaries { sender: report, receiver: self.runner.stats.report() })
+                    let receiver = self.runner.stats.receiver_report();
+                    Ok(SideSummaries { sender: report, receiver })
                 }
                 Err(error) => {
                     self.session.fail(error);

@@ -187,21 +187,21 @@ impl DestinationDirs {
         }
     }
 
-    /// Adds an announced directory, which is created if it does not exist.
+    /// Adds an announced directory; returns true if it did not exist and was created.
     ///
     /// # Errors
     /// Failure to create it; entries beneath it fail too, without another report.
-    pub(crate) fn add(&self, entry: Entry) -> Result<(), Failure> {
+    pub(crate) fn add(&self, entry: Entry) -> Result<bool, Failure> {
         if entry.name.is_empty() {
             self.add_base(entry);
-            return Ok(());
+            return Ok(false);
         }
         let name = self.local_name(&entry);
         let id = entry.id;
         self.table.insert(id, entry.parent, &name);
         if self.is_parent_failed(&entry) {
             lock(&self.announced).failed.insert(id);
-            return Ok(());
+            return Ok(false);
         }
         match self.find_or_create(entry.parent, &name) {
             Ok(created) => {
@@ -212,7 +212,7 @@ impl DestinationDirs {
                 if created {
                     announced.created.insert(id);
                 }
-                Ok(())
+                Ok(created)
             }
             Err(failure) => {
                 lock(&self.announced).failed.insert(id);

@@ -13,6 +13,7 @@ use super::want_message::{make_refusal, make_want};
 use crate::base::error::failure;
 use crate::base::event::Outcome;
 use crate::base::part_names::PartNames;
+use crate::stats::counters::add;
 use bankfull_proto::limits::MAX_PATH_BYTES;
 use bankfull_proto::sources::split_path;
 use bankfull_proto::wire::control::{
@@ -160,6 +161,7 @@ impl FileRegistry<'_> {
         let differences = self.changes.compare_link(entry, &first);
         let outcome = self.make_link_to(entry, &first.path)?;
         let is_made = outcome != LinkOutcome::Unchanged;
+        add(&self.stats.counts.hard_links_created, u64::from(outcome == LinkOutcome::Made));
         self.changes.report_link(entry, &first, differences, is_made);
         Ok(Some(outcome))
     }
@@ -243,6 +245,10 @@ impl FileRegistry<'_> {
             }
             linked => linked,
         };
+        if linked.is_ok() {
+            add(&self.stats.counts.files_linked, 1);
+            add(&self.stats.counts.bytes_linked, entry.size);
+        }
         Ok(linked.is_ok())
     }
 

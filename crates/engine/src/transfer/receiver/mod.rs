@@ -41,6 +41,7 @@ use crate::base::sync::lock;
 use crate::file_io::roots::ReceiveTarget;
 use crate::model::options::Fsync;
 use crate::session::Session;
+use crate::stats::counters::add;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::{ControlReader, Outbox};
 use crate::transport::data_stream::DataStream;
@@ -100,6 +101,7 @@ impl<'a> Receiver<'a> {
         session.on_stop(move || released.release());
         let dirs = Arc::new(DestinationDirs::new(&mut target));
         let base = target.base.clone();
+        add(&stats.counts.dirs_created, u64::from(target.is_new && base.is_some()));
         let placer = Placer::new(Arc::clone(&dirs), fsync, dry_run);
         let placer = Arc::new(placer);
         let changes = ChangeLog::new(outbox.clone(), stats, Arc::clone(&dirs), &target);
@@ -265,7 +267,7 @@ impl<'a> Receiver<'a> {
             let failure = failure("cannot flush the destination to disk", &e);
             registry.report_problem(registry.dirs.path(0), failure);
         }
-        registry.outbox.post(&Message::Done(registry.stats.report()));
+        registry.outbox.post(&Message::Done(registry.stats.receiver_report()));
     }
 
     /// Deletes what the source does not have.

@@ -143,7 +143,10 @@ impl WantDecider<'_> {
                 registry.stats.file_completed(shown, Outcome::WouldCopy, 0, None);
                 wants.push(make_want(entry.id, Verdict::WouldSend));
             }
-            Ok(Some(true)) => made.push(entry.id),
+            Ok(Some(true)) => {
+                add(&registry.stats.counts.special_files_created, 1);
+                made.push(entry.id);
+            }
             Ok(Some(false)) => wants.push(make_want(entry.id, Verdict::Skip)),
             Ok(None) => {
                 wants.push(make_omission(entry.id));

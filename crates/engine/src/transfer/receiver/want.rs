@@ -324,7 +324,11 @@ impl WantDecider<'_> {
             }
         };
         match added {
-            Ok(()) => change.into_iter().for_each(|change| self.registry.changes.add(change)),
+            Ok(is_created) => {
+                let counts = &self.registry.stats.counts;
+                add(&counts.dirs_created, u64::from(is_created && !self.dry_run));
+                change.into_iter().for_each(|change| self.registry.changes.add(change));
+            }
             Err(failure) => self.registry.report_problem(dirs.path(id), failure),
         }
     }

@@ -177,13 +177,37 @@ pub struct SideSummary {
     /// Files that failed on this side.
     #[n(2)]
     pub failed: u64,
+    /// Entries that the receiver created without content; absent from the sender.
+    #[n(3)]
+    pub created: Option<Created>,
+}
+
+/// Entries without content that a receiver created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Created {
+    /// Directories.
+    #[n(0)]
+    pub dirs: u64,
+    /// Further names of entries.
+    #[n(1)]
+    pub hard_links: u64,
+    /// Sockets, devices and FIFOs.
+    #[n(2)]
+    pub special_files: u64,
+    /// Files that became hard links to earlier copies.
+    #[n(3)]
+    pub linked_files: u64,
+    /// Bytes in those files.
+    #[n(4)]
+    pub linked_bytes: u64,
 }
 
 impl SideSummary {
     /// Creates a summary.
     #[must_use]
     pub fn new(times: &StageTimes, retransmits: u64, failed: u64) -> Self {
-        Self { stage_nanos: stage_nanos(times), retransmits, failed }
+        Self { stage_nanos: stage_nanos(times), retransmits, failed, created: None }
     }
 
     /// Returns the stage times.

@@ -34,8 +34,8 @@ pub use deletion::{DeleteRules, LeftOut};
 pub use earlier::{BackupRules, EarlierRules};
 pub use entries::{Entry, EntryKind, Problem, Totals};
 pub use feedback::{
-    Credit, RateLimit, RateRequest, ReceiverReport, SenderReport, SideSummary, stage_nanos,
-    stage_times,
+    Created, Credit, RateLimit, RateRequest, ReceiverReport, SenderReport, SideSummary,
+    stage_nanos, stage_times,
 };
 pub use greeting::{Hello, Welcome};
 pub use metadata::{

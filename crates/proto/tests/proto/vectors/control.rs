@@ -492,9 +492,14 @@ fn transfer() -> Vec<Vector> {
 }
 
 fn ends() -> Vec<Vector> {
-    let sender =
-        SideSummary { stage_nanos: [1, 2, 3_000_000_000, 0, 5], retransmits: 6, failed: 7 };
-    let receiver = SideSummary { stage_nanos: [0, 2, 3, 4, 5], retransmits: 0, failed: 1 };
+    let sender = SideSummary {
+        stage_nanos: [1, 2, 3_000_000_000, 0, 5],
+        retransmits: 6,
+        failed: 7,
+        created: None,
+    };
+    let receiver =
+        SideSummary { stage_nanos: [0, 2, 3, 4, 5], retransmits: 0, failed: 1, created: None };
     let error = failure(Cause::BadToken, "the token is wrong");
     vec![
         message("finish", "Finish.", Message::Finish(sender)),
