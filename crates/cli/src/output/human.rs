@@ -405,7 +405,11 @@ impl Render for Human {
                 probe_result::lines(result).iter().for_each(|line| self.output.data_line(line));
             }
             Ending::Stopped => {}
-            Ending::Failed(error) => self.output.error(&error.to_string()),
+            Ending::Failed(error) => {
+                let kept = self.gathering.as_ref().and_then(|all| all.sources.kept_line());
+                kept.iter().for_each(|line| self.show(line));
+                self.output.error(&error.to_string());
+            }
         }
     }
 

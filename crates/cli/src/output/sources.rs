@@ -3,7 +3,8 @@
 
 use super::progress::{Rates, eta_text, rate_text, with_bar};
 use super::rate_meter::Meter;
-use bankfull::{Error, Progress, Rate, Summary};
+use super::text;
+use bankfull::{Bytes, Error, Progress, Rate, Summary};
 use std::time::Duration;
 
 /// Time constant of the rate of one source. (chosen: a slow source shows soon)
@@ -96,6 +97,18 @@ impl Sources {
         total
     }
 
+    /// Formats what is in place after a stop; `None` if that is nothing.
+    pub(super) fn kept_line(&self) -> Option<String> {
+        let seen = || self.all.iter().filter_map(|source| source.seen);
+        let files: u64 = seen().map(|progress| progress.files_done).sum();
+        let bytes: u64 = seen().map(|progress| progress.bytes_done.0).sum();
+        (files > 0 || bytes > 0).then(|| {
+            let (files, bytes) = (text::files(files), Bytes(bytes));
+            let sources = text::count(self.count() as u64, "source", "sources");
+            format!("kept: {files}, {bytes}; {} of {sources} complete", self.done)
+        })
+    }
+
     /// Returns the running sources, with progress and rate.
     pub(super) fn running(&self) -> impl Iterator<Item = (usize, &Progress, Rate)> {
         let running = self.all.iter().enumerate().filter(|(_, source)| !source.ended);
@@ -181,7 +194,7 @@ fn final_progress(seen: Progress) -> Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull::{Bytes, ErrorKind};
+    use bankfull::ErrorKind;
 
     fn progress(done_mib: u64, total_mib: u64) -> Option<Progress> {
         let mut progress = Progress::default();
@@ -218,6 +231,19 @@ mod tests {
         let total = sources.observe(&[progress(1, 4), progress(2, 4)], now(3));
         assert_eq!((total.bytes_done, total.bytes_total), (Bytes::mib(6), Bytes::mib(6)));
         assert_eq!((sources.done, sources.failed), (1, 2));
+    }
+
+    #[test]
+    fn stopped_gathering_names_what_is_kept() {
+        let mut sources = sources();
+        assert_eq!(sources.kept_line(), None);
+        sources.observe(&[progress(1, 4), progress(2, 4)], Duration::from_secs(1));
+        let mut summary = Summary::default();
+        (summary.files, summary.bytes) = (2, Bytes::mib(4));
+        sources.ended(0, &Ok(summary));
+        sources.ended(1, &gone());
+        let line = "kept: 2 files, 6.0 MiB; 1 of 3 sources complete";
+        assert_eq!(sources.kept_line().as_deref(), Some(line));
     }
 
     #[test]

@@ -514,9 +514,10 @@ impl GatherRun<'_> {
         };
         let others = "the others were stopped; run the same command again to continue";
         let text = match limit {
-            0 => format!("{source}: {error}; no source may fail, so {others}"),
+            // The sink has got the error itself.
+            0 => format!("{source} failed; no source may fail, so {others}"),
             _ => format!(
-                "{source}: {error}; the limit of failed sources ({limit}) is exceeded, so {others}"
+                "{source} failed; the limit of failed sources ({limit}) is exceeded, so {others}"
             ),
         };
         failures.limit_error = Some(Error::new(error.kind(), text));
