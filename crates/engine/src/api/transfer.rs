@@ -465,9 +465,11 @@ impl Transfer {
             }
             Location::Ssh { user, host, .. } => {
                 client::ssh::transfer(user.as_deref(), host, request, events, cancel, started)
+                    .map_err(|error| error.naming_peer(host))
             }
             Location::Local(_) => {
                 Err(Error::new(ErrorKind::Usage, "source and destination are both local"))
+                    .map_err(|error| error.naming_peer(host))
             }
         }
     }

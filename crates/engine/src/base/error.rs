@@ -52,6 +52,9 @@ pub enum ErrorKind {
     Timeout,
 }
 
+/// Start of the message of an error that a peer reported.
+const PEER_REPORTED: &str = "the peer reported: ";
+
 impl Error {
     /// An error of a kind, with its one-line message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -194,9 +197,17 @@ impl Error {
             Cause::Cancelled => ErrorKind::Network,
             _ => ErrorKind::Local,
         };
-        let text = format!("the peer reported: {}", printable(&failure.text));
+        let text = format!("{PEER_REPORTED}{}", printable(&failure.text));
         let peer_cause = Some(failure.cause());
         Self { is_from_peer: true, peer_cause, ..Self::new(kind, text) }
+    }
+
+    /// Names the peer in the message of an error that it reported.
+    pub(crate) fn naming_peer(self, host: &str) -> Self {
+        match self.message.strip_prefix(PEER_REPORTED) {
+            Some(text) => Self { message: format!("{} reported: {text}", printable(host)), ..self },
+            None => self,
+        }
     }
 }
 

@@ -99,7 +99,7 @@ fn remote_error_is_reported_once() {
     ] {
         let mut command = ssh.cp();
         let done = run(command.current_dir(here.path()).arg(source).arg(destination));
-        done.says(&["the peer reported", words]);
+        done.says(&[" reported: ", words]);
         assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     }
 }

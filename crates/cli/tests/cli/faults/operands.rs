@@ -238,7 +238,7 @@ fn unprivileged_daemon_reports_denied_access() {
     one.says(&["private/file", "permission denied"]);
     set_mode(&root, 0o555);
     let push = run(daemon.cp().arg(here.join("in/public")).arg(daemon.url("new/"))).expect(5);
-    push.says(&["the peer reported", "new", "permission denied"]);
+    push.says(&["127.0.0.1 reported: ", "new", "permission denied"]);
 }
 
 #[test]

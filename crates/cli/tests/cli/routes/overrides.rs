@@ -309,7 +309,7 @@ fn unknown_congestion_control_is_refused() {
     pull.args(chosen).arg(daemon.url("file")).arg(to.join("new/file"));
     let done = run(&mut pull).expect(1);
     done.says(&words);
-    done.says(&["the peer reported: "]);
+    done.says(&["127.0.0.1 reported: "]);
     assert!(fs::read_dir(to.path()).unwrap().next().is_none());
 }
 
