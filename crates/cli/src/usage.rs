@@ -16,6 +16,9 @@ const PROGRAM: &str = "bankfull";
 /// Command that copies.
 const COPY: &str = "bankfull cp";
 
+/// Operands of the commands that copy.
+const COPY_OPERANDS: &str = "SRC... DST";
+
 /// Length of the arguments up to which a message repeats them. (chosen: a line of a terminal)
 const MAX_SHOWN_BYTES: usize = 60;
 
@@ -47,8 +50,9 @@ pub(crate) fn line(error: &clap::Error, arguments: impl Iterator<Item = OsString
             destination_missing(&command, &arguments)
         }
         ErrorKind::MissingRequiredArgument if command == COPY => {
-            format!("the operands are missing: write {command} SRC... DST")
+            format!("the operands are missing: write {command} {COPY_OPERANDS}")
         }
+        ErrorKind::MissingRequiredArgument => operands_missing(error, &command),
         ErrorKind::UnknownArgument if command == PROGRAM => {
             missing_command(&arguments).unwrap_or_else(|| unknown_flag(error))
         }
@@ -82,6 +86,23 @@ fn command(arguments: &[OsString]) -> String {
 fn is_destination_missing(error: &clap::Error) -> bool {
     // The error is not clap's own: it has no context.
     error.context().next().is_none()
+}
+
+/// Describes missing operands other than a destination.
+fn operands_missing(error: &clap::Error, command: &str) -> String {
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => &missing[..],
+        _ => &[],
+    };
+    let name = |shown: &String| shown.strip_prefix('<')?.strip_suffix('>').map(str::to_owned);
+    let names: Option<Vec<_>> = missing.iter().map(name).collect();
+    match names.as_deref() {
+        _ if missing.iter().any(|shown| shown.ends_with("...")) => {
+            format!("the operands are missing: write {command} {COPY_OPERANDS}")
+        }
+        Some([name]) => format!("the operand is missing: write {command} {name}"),
+        _ => joined(&error.to_string(), |_| true),
+    }
 }
 
 /// Describes a missing destination; a flag such as `-f` in `-avf` may have taken it as its value.
@@ -167,8 +188,19 @@ fn unknown_command(error: &clap::Error, arguments: &[OsString]) -> String {
             let way_out = foreign_command(name).unwrap_or_default();
             format!("unrecognized subcommand '{name}'; {way_out}")
         }
-        _ => joined(&error.to_string(), |tip| !tip.contains("'agent'")),
+        _ => {
+            let problem = joined(&error.to_string(), |tip| !tip.contains("'agent'"));
+            if problem.contains(';') { problem } else { format!("{problem}; {}", all_commands()) }
+        }
     }
+}
+
+/// Lists the commands.
+fn all_commands() -> String {
+    let root = flags::command();
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    let names: Vec<_> = shown.map(clap::Command::get_name).collect();
+    format!("choose one of {}", names.join(", "))
 }
 
 /// Returns the way to what a subcommand of another program does.
@@ -193,7 +225,7 @@ fn is_copy(name: &str, arguments: &[OsString]) -> bool {
 
 /// Joins the paragraphs of a message into one line, with the tips that `keep` accepts.
 fn joined(text: &str, keep: impl Fn(&str) -> bool) -> String {
-    let text = text.strip_prefix(PREFIX).unwrap_or(text);
+    let text = &without_ellipses(text.strip_prefix(PREFIX).unwrap_or(text));
     let is_trailer = |line: &str| TRAILERS.iter().any(|trailer| line.starts_with(trailer));
     let lines = text.lines().take_while(|line| !is_trailer(line)).map(str::trim);
     lines.filter(|line| !line.is_empty()).fold(String::new(), |mut all, line| {
@@ -207,6 +239,21 @@ fn joined(text: &str, keep: impl Fn(&str) -> bool) -> String {
         }
         all + line
     })
+}
+
+/// Removes the ellipsis that clap puts behind a switch that may be repeated.
+fn without_ellipses(text: &str) -> String {
+    let mut parts = text.split("...'").peekable();
+    let mut all = String::new();
+    while let Some(part) = parts.next() {
+        all.push_str(part);
+        let quoted = part.rsplit('\'').next().unwrap_or_default();
+        let is_switch = quoted.starts_with('-') && !quoted.contains(['<', ' ']);
+        if parts.peek().is_some() {
+            all.push_str(if is_switch { "'" } else { "...'" });
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -235,13 +282,12 @@ pub(crate) mod tests {
             ),
             (
                 "cp -q -v a b",
-                "the argument '--quiet' cannot be used with '--verbose...' (see bankfull cp --help)",
+                "the argument '--quiet' cannot be used with '--verbose' (see bankfull cp --help)",
             ),
-            ("mv a b", "unrecognized subcommand 'mv' (see bankfull --help)"),
             (
-                "serve",
-                "the following required arguments were not provided: <ROOT> (see bankfull serve \
-                 --help)",
+                "mv a b",
+                "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, config, \
+                 completions, man (see bankfull --help)",
             ),
         ] {
             assert_eq!(message(typed), line);
@@ -363,6 +409,15 @@ pub(crate) mod tests {
 
     #[test]
     fn missing_operands_are_named() {
+        for (typed, line) in [
+            ("serve", "the operand is missing: write bankfull serve ROOT"),
+            ("probe --json", "the operand is missing: write bankfull probe HOST"),
+            ("completions", "the operand is missing: write bankfull completions SHELL"),
+            ("gather", "the operands are missing: write bankfull gather SRC... DST"),
+        ] {
+            let command = typed.split(' ').next().unwrap();
+            assert_eq!(message(typed), format!("{line} (see bankfull {command} --help)"));
+        }
         assert_eq!(
             message("cp data"),
             "the destination is missing: write bankfull cp SRC... DST (see bankfull cp --help)"

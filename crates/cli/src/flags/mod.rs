@@ -36,7 +36,8 @@ pub(crate) use show::{Example, LogFlags, LogFormat, ShowFlags};
 pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow, port, rate};
 
 use bankfull::Bytes;
-use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgAction, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use show::after_help;
 use std::ffi::OsString;
@@ -115,8 +116,29 @@ pub(crate) fn command() -> clap::Command {
 /// Errors of clap; help and version are among them.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
-    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    let help = |error: clap::Error| match error.kind() {
+        ErrorKind::DisplayHelp => help(arguments.clone()).unwrap_or(error),
+        _ => error,
+    };
+    let mut matches = command.try_get_matches_from_mut(arguments.clone()).map_err(help)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns the requested help, without an ellipsis behind switches that may be repeated.
+///
+/// With one, as clap shows them, they look as if they took several values.
+fn help(arguments: Vec<OsString>) -> Option<clap::Error> {
+    let as_switch = |flag: clap::Arg| match flag.get_action() {
+        ArgAction::Count => {
+            let id = flag.get_id().clone();
+            let flag = flag.action(ArgAction::SetTrue).overrides_with(id);
+            flag.value_parser(clap::value_parser!(bool))
+        }
+        _ => flag,
+    };
+    let mut shown = command().mut_subcommands(|command| command.mut_args(as_switch));
+    let error = shown.try_get_matches_from_mut(arguments).err()?;
+    (error.kind() == ErrorKind::DisplayHelp).then_some(error)
 }
 
 /// Returns the definitions that shells complete: without hidden commands.
@@ -189,6 +211,17 @@ mod tests {
     fn definitions_are_consistent() {
         Cli::command().debug_assert();
         command().debug_assert();
+    }
+
+    #[test]
+    fn repeated_switch_has_no_ellipsis_in_help() {
+        for arguments in [&["cp", "-AA", "-vv", "--help"][..], &["ls", "-h"], &["help", "gather"]] {
+            let typed = ["bankfull"].iter().chain(arguments).map(OsString::from).collect();
+            let help = super::parse(typed).unwrap_err();
+            assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+            let help = help.to_string();
+            assert!(help.contains("--verbose") && !help.contains("--verbose..."), "{help}");
+        }
     }
 
     #[test]

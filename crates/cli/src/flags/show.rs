@@ -16,15 +16,17 @@ pub(crate) struct ShowFlags {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Show copied files and decisions; -vv, the log too
+    /// Show each step; -vv, the log too
     ///
-    /// -v shows the connection, destinations, every copied file and the tuning decisions. -vv also
-    /// shows unchanged files, and the log at level debug. Default: a progress line on a terminal,
-    /// failed files and a summary.
+    /// -v shows the connection and, where there are any, destinations, every copied file and the
+    /// tuning decisions. -vv also shows unchanged files, and the log at level debug. Default: a
+    /// progress line on a terminal, failed files and a summary.
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Show only errors, itemized changes, and the result of a probe
+    /// Show only errors and requested data
+    ///
+    /// Data is a listing, itemized changes, or the result of a probe.
     ///
     /// Default: off.
     #[arg(short, long, conflicts_with_all = ["json", "verbose"])]

@@ -70,7 +70,11 @@ fn command_line_error_names_problem_and_help() {
             &["serve", ".", "--read-onl"],
             "unknown flag --read-onl: did you mean --read-only? (see bankfull serve --help)",
         ),
-        (&["mv", "a", "b"], "unrecognized subcommand 'mv' (see bankfull --help)"),
+        (
+            &["mv", "a", "b"],
+            "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, config, \
+             completions, man (see bankfull --help)",
+        ),
         (
             &["./data", "host:copy"],
             "unrecognized subcommand './data'; to copy, write bankfull cp ./data host:copy (see \
