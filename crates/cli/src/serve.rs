@@ -8,6 +8,7 @@ use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, printabl
 use crate::signals::{self, Caught, Step};
 use crate::{log, token};
 use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc;
 use std::thread;
@@ -167,9 +168,18 @@ fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
     let cannot = |why: String| {
         Error::new(ErrorKind::Network, format!("cannot listen on {}: {why}", listen.host))
     };
+    let way_out = "check the name, or give an IP address of this host";
     found
-        .map_err(|e| cannot(e.to_string()))?
-        .ok_or_else(|| cannot("no IP address: check the name".to_owned()))
+        .map_err(|e| cannot(format!("{} ({way_out})", lookup_message(&e))))?
+        .ok_or_else(|| cannot(format!("no IP address ({way_out})")))
+}
+
+/// Returns why a name has no address, without the prefix of the standard library.
+fn lookup_message(error: &io::Error) -> String {
+    let text = error.to_string();
+    let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    let mut chars = why.chars();
+    chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
 }
 
 /// Returns `[::]`, which accepts IPv4 too, or `0.0.0.0` without IPv6.
@@ -276,6 +286,16 @@ mod tests {
         assert!(made("/srv --listen :99").listen.ip().is_unspecified());
         assert!(made("/srv").listen.ip().is_unspecified());
         assert!(made("/srv --listen localhost:99").listen.ip().is_loopback());
+    }
+
+    #[test]
+    fn name_without_address_has_a_way_out() {
+        let library = "failed to lookup address information: Name or service not known";
+        assert_eq!(lookup_message(&io::Error::other(library)), "name or service not known");
+        let listen = Listen { host: "no name".to_owned(), port: 1 };
+        let error = resolve(&listen).unwrap_err().to_string();
+        assert!(error.starts_with("cannot listen on no name: "), "{error}");
+        assert!(error.ends_with("(check the name, or give an IP address of this host)"), "{error}");
     }
 
     #[test]
