@@ -303,6 +303,7 @@ impl Render for Human {
             Event::Completed { path, outcome, bytes, .. } => self.completed(path, *outcome, *bytes),
             Event::Changed(change) => self.changed(change),
             Event::FileFailed { path, message, .. } => self.failed(path, message),
+            Event::Deploying { software, host } => self.show(&deploying_line(software, host)),
             Event::Warning { message } => {
                 self.show(&format!("warning: {}", printable_text(message)))
             }
@@ -331,6 +332,9 @@ impl Render for Human {
             Event::Connected { route, software, encrypted, .. } => {
                 let prefix = format!("{}: ", self.source_name(source));
                 self.connected(&prefix, *route, software, *encrypted);
+            }
+            Event::Deploying { software, host } => {
+                self.show_if_verbose(&deploying_line(software, host));
             }
             Event::Warning { message } => self.source_warning(source, message),
             Event::Reconnecting { message, .. } => {
@@ -422,6 +426,10 @@ impl Render for Human {
     }
 }
 
+fn deploying_line(software: &str, host: &str) -> String {
+    format!("copying {} to {}", printable_text(software), printable_text(host))
+}
+
 /// Returns the address of a daemon operand; `None` for others. ssh may ask for a password on the
 /// terminal, so nothing is drawn while it connects.
 fn daemon_name(operand: &OsStr) -> Option<String> {
@@ -496,6 +504,14 @@ mod tests {
                  0 retransmits",
             ]
         );
+    }
+
+    #[test]
+    fn deployment_is_no_warning() {
+        let (mut human, _, err) = human(0, false);
+        let (software, host) = ("bankfull 0.1.0".to_owned(), "h".to_owned());
+        human.event(&Event::Deploying { software, host });
+        assert_eq!(err.lines(), ["copying bankfull 0.1.0 to h"]);
     }
 
     fn gathering(verbosity: u8, count: usize) -> (Human, Buffer) {

@@ -209,6 +209,9 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("buffer", limit.buffer.name())
             .field("size_bytes", limit.size.0)
             .field("reason", limit.reason.as_str()),
+        Event::Deploying { software, host } => {
+            Line::new("deploying").field("software", software.as_str()).field("host", host.as_str())
+        }
         Event::Warning { message } => Line::new("warning").field("message", message.as_str()),
         Event::Reconnecting { message, pause, left } => Line::new("reconnecting")
             .field("message", message.as_str())
@@ -317,13 +320,13 @@ fn summary_fields(line: Line, summary: &Summary) -> Line {
         .field("retransmits", summary.retransmits)
         .field("resumed_bytes", summary.resumed_bytes.0)
         .field("damaged_bytes", summary.damaged_bytes.0)
-        .field("skipped_files", summary.skipped_files)
-        .field("skipped_bytes", summary.skipped_bytes.0)
-        .field("left_out_files", summary.left_out_files)
         .field("dirs_created", summary.dirs_created)
         .field("hard_links_created", summary.hard_links_created)
         .field("special_files_created", summary.special_files_created)
         .field("linked_files", summary.linked_files)
+        .field("skipped_files", summary.skipped_files)
+        .field("skipped_bytes", summary.skipped_bytes.0)
+        .field("left_out_files", summary.left_out_files)
         .field("left_out_bytes", summary.left_out_bytes.0)
         .field("would_copy_entries", summary.would_copy_entries)
         .field("would_copy_bytes", summary.would_copy_bytes.0)

@@ -192,6 +192,7 @@ fn event_name_is_documented() {
         "progress",
         "file",
         "file_failed",
+        "deploying",
         "warning",
         "tuning",
         "buffer_limit",

@@ -175,6 +175,13 @@ pub enum Event {
     BufferLimit(BufferLimit),
     /// Telemetry of the data streams; about ten times per second.
     Sample(Sample),
+    /// This program is copied to a host, for the agent there.
+    Deploying {
+        /// Program and version.
+        software: String,
+        /// The host.
+        host: String,
+    },
     /// A message to the user that is not the failure of a file.
     Warning {
         /// One line.

@@ -128,6 +128,10 @@ impl<'a> EventLog<'a> {
             Event::Warning { message } => self.log_warning(message),
             Event::Reconnecting { message, .. } => {
                 self.log_warning(&format!("{message}; reconnecting"));
+            Event::Deploying { software, host } => {
+                let (software, host) = (&*cut(software), &*cut(host));
+                info!(target: EVENT_LOG_TARGET, software, host, "deploying");
+            }
             }
             Event::Progress(progress) => *lock(&self.progress) = *progress,
             // A change has its line when the entry is completed.

@@ -34,8 +34,8 @@ pub(crate) fn deploy(
     }
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &image);
     let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let message = format!("copying bankfull {} to {}", env!("CARGO_PKG_VERSION"), login.host);
-    events.event(Event::Warning { message });
+    let software = concat!("bankfull ", env!("CARGO_PKG_VERSION")).to_owned();
+    events.event(Event::Deploying { software, host: login.host.to_owned() });
     let file = File::open(&path).map_err(|e| Error::local("cannot read this program", &e))?;
     let mut command = login.command(&script(&digest));
     command.stdin(Stdio::from(file)).stdout(Stdio::null());
