@@ -100,11 +100,17 @@ pub(super) fn source_failed_line(name: &str, result: &Result<Summary, Error>) ->
 /// Formats the line of a failed file; most messages name it already.
 pub(super) fn failed_line(path: &Path, message: &str) -> String {
     let message = printable_text(message);
-    if is_named(path, &message) {
+    if is_named(path, &message) || names_source(&message) {
         format!("bankfull: {message}")
     } else {
         format!("bankfull: {}: {message}", printable(path))
     }
+}
+
+/// True if a message names the source that cannot be read: it may have another name.
+fn names_source(message: &str) -> bool {
+    let name = message.strip_prefix("cannot read ");
+    name.is_some_and(|name| !name.starts_with("the ") && name.contains(": "))
 }
 
 /// True if a message names a file, by its path on either side. The name is the
@@ -141,6 +147,12 @@ mod tests {
         assert_eq!(line("a big one: gone"), "bankfull: a/b: a big one: gone");
         let message = "a directory named \"a\" is in the way";
         assert_eq!(failed_line(Path::new("d/a"), message), format!("bankfull: d/a: {message}"));
+        let renamed = "cannot read /etc/shadow: permission denied";
+        assert_eq!(line(renamed), format!("bankfull: {renamed}"));
+        assert_eq!(
+            line("cannot read the input: gone"),
+            "bankfull: a/b: cannot read the input: gone"
+        );
         assert_eq!(line("the disk is full"), "bankfull: a/b: the disk is full");
     }
 
