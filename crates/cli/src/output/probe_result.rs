@@ -14,7 +14,7 @@ pub(crate) fn figures(result: &ProbeResult) -> Vec<(&'static str, String)> {
         ("probes", format!("{}, {} lost", grouped(result.probes), grouped(result.probes_lost))),
         ("retransmits", format!("{}, {used}", grouped(result.retransmits))),
     ];
-    if let Some(window) = result.window {
+    if let Some(window) = result.window.filter(|_| result.capacity.is_some()) {
         let streams = count(result.streams.into(), "stream", "streams");
         figures.push(("needed", format!("window {window}, {streams}")));
     }

@@ -311,6 +311,8 @@ impl ProbeResult {
     }
 
     fn window_message(&self, reverse: bool) -> Option<String> {
+        // Without it, goodput times RTT says nothing about the path.
+        self.capacity?;
         let (window, max) = (self.window?, self.window_max?);
         if self.streams <= 1 {
             return Some(format!(
@@ -427,6 +429,18 @@ mod tests {
             let is_match = |message: &String| message.contains("no RTT") && message.contains(name);
             assert!(result.messages.iter().any(is_match), "{:?}", result.messages);
         }
+    }
+
+    #[test]
+    fn window_of_unknown_capacity_is_not_advised() {
+        let has_window = |capacity| {
+            let mut samples = samples(&[940; 6]);
+            samples.iter_mut().for_each(|sample| sample.capacity = capacity);
+            let result = ProbeResult::new(&samples, Summary::default(), false, None);
+            result.messages.iter().any(|message| message.contains("fills the path"))
+        };
+        assert!(has_window(Some(Rate::from_bits_per_sec(965e6))));
+        assert!(!has_window(None));
     }
 
     #[test]
