@@ -7,7 +7,7 @@
 use crate::environment::Environment;
 use crate::flags::{LogFormat, ShowFlags};
 use crate::output;
-use bankfull::{EVENT_LOG_TARGET, Error, ErrorKind};
+use bankfull::{EVENT_LOG_TARGET, Error, ErrorKind, STARTUP_LOG_TARGET};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,7 +25,7 @@ use tracing_subscriber::{Layer, Registry};
 const OWN_TARGET: &str = "bankfull";
 
 /// Target of the lines that a daemon shows on its terminal in any case.
-pub(crate) const STARTUP_TARGET: &str = "bankfull::startup";
+pub(crate) const STARTUP_TARGET: &str = STARTUP_LOG_TARGET;
 
 /// Role of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

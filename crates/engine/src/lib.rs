@@ -57,7 +57,7 @@ pub use base::event::{
     BufferLimit, Controller, Event, EventSink, ItemizedChange, ListedEntry, ListedKind, NoEvents,
     Outcome, Progress, ReceiveBufferKind, Route, Sample, Summary, TuningDecision,
 };
-pub use base::event_log::EVENT_LOG_TARGET;
+pub use base::event_log::{EVENT_LOG_TARGET, STARTUP_LOG_TARGET};
 pub use base::failure_fold::{FailureFold, FoldedFailures};
 pub use base::location::{DEFAULT_PORT, Location};
 pub use model::io_method::IoMethod;

@@ -56,6 +56,23 @@ fn session_is_logged_alike_on_both_sides() {
 }
 
 #[test]
+fn listing_and_probe_are_logged_as_such() {
+    let (here, there) = (Scratch::new(), Scratch::new());
+    let [near, far] = ["near.log", "far.log"].map(|name| here.join(name));
+    let daemon = logging(there.path(), &far, &[]);
+    for (mut command, flags, name) in
+        [(daemon.ls(), &[][..], "list"), (daemon.probe(), &["--time", "1"], "probe")]
+    {
+        command.args(flags).args(["--log-format", "json", "--log-file"]).arg(&near);
+        run(command.arg(daemon.url(""))).expect(0);
+        let started = with_message(&near, "transfer started").pop().unwrap();
+        assert_eq!(started["direction"], name);
+    }
+    let seen = with_message(&far, "transfer started").pop().unwrap();
+    assert_eq!(seen["direction"], "probe");
+}
+
+#[test]
 fn failed_files_are_folded_and_names_escaped() {
     let (here, there) = (Scratch::new(), Scratch::new());
     let log = here.join("log");

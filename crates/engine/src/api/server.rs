@@ -4,7 +4,7 @@ use super::limits::check_open_files;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink};
-use crate::base::event_log::{EventLog, PeerLog, connection_span};
+use crate::base::event_log::{EventLog, PeerLog, STARTUP_LOG_TARGET, connection_span};
 use crate::base::log_limiter::LogLimiter;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
@@ -174,8 +174,10 @@ impl Server {
     pub fn run(&self, events: &dyn EventSink, drain: &Cancel, abort: &Cancel) -> Result<(), Error> {
         let result = self.serve_clients(events, drain, abort);
         match &result {
-            Ok(()) => info!("stopped"),
-            Err(error) => error!(reason = &*error.to_string(), "stopped"),
+            Ok(()) => info!(target: STARTUP_LOG_TARGET, "stopped"),
+            Err(error) => {
+                error!(target: STARTUP_LOG_TARGET, reason = &*error.to_string(), "stopped");
+            }
         }
         result
     }

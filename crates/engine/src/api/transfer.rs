@@ -17,7 +17,7 @@ use crate::model::metadata::Metadata;
 use crate::model::options::{DaemonOptions, DirectIo, Fsync, MIN_MEMORY_LIMIT, SshOptions, Tune};
 use crate::model::path_cache::PathCache;
 use crate::model::rate_schedule::RateSchedule;
-use crate::model::transfer_options::TransferOptions;
+use crate::model::transfer_options::{Purpose, TransferOptions};
 use crate::routes::client;
 use crate::routes::client::{Request, path_bytes};
 use crate::routes::local;
@@ -360,6 +360,9 @@ impl Transfer {
         let TransferOptions { sources, destination, .. } = &self.options;
         let is_pull = sources.iter().any(|source| !source.is_local());
         match (is_pull, destination.is_local()) {
+            _ if self.options.purpose == Purpose::Listing => {
+                Subject::new("list", sources.iter().map(ToString::to_string))
+            }
             (true, _) => Subject::new("receive", sources.iter().map(ToString::to_string)),
             (false, true) => Subject::new("copy", [destination.to_string()]),
             (false, false) => Subject::new("send", [destination.to_string()]),
@@ -462,6 +465,7 @@ impl Transfer {
         match remote {
             Location::Daemon { host, port, .. } => {
                 client::daemon::transfer(host, *port, request, events, cancel, started)
+                    .map_err(|error| error.naming_peer(host))
             }
             Location::Ssh { user, host, .. } => {
                 client::ssh::transfer(user.as_deref(), host, request, events, cancel, started)
@@ -469,7 +473,6 @@ impl Transfer {
             }
             Location::Local(_) => {
                 Err(Error::new(ErrorKind::Usage, "source and destination are both local"))
-                    .map_err(|error| error.naming_peer(host))
             }
         }
     }

@@ -392,6 +392,8 @@ pub struct Summary {
     pub files: u64,
     /// Directories in the tree.
     pub dirs: u64,
+    /// Directories created by this run.
+    pub dirs_created: u64,
     /// Symlinks in the tree.
     pub symlinks: u64,
     /// Symlinks created by this run; others existed already.
@@ -399,8 +401,6 @@ pub struct Summary {
     /// Content bytes that this run transferred and verified. Files that failed later are included,
     /// as their verified blocks are kept for the next run.
     pub bytes: Bytes,
-    /// Directories created by this run.
-    pub dirs_created: u64,
     /// Bytes on data streams as counted by this side, with headers and encryption.
     pub wire_bytes: Bytes,
     /// Duration of the whole command.
@@ -417,6 +417,10 @@ pub struct Summary {
     pub skipped_files: u64,
     /// Bytes in the skipped files.
     pub skipped_bytes: Bytes,
+    /// Skipped files that became hard links to earlier copies (`--link-dest`).
+    pub linked_files: u64,
+    /// Bytes in those files.
+    pub linked_bytes: Bytes,
     /// Files that the rules for what exists left out.
     pub left_out_files: u64,
     /// Bytes in those files.
@@ -424,10 +428,6 @@ pub struct Summary {
     /// Files and symlinks that a dry run would have copied.
     pub would_copy_entries: u64,
     /// Bytes in those files.
-    /// Skipped files that became hard links to earlier copies (`--link-dest`).
-    pub linked_files: u64,
-    /// Bytes in those files.
-    pub linked_bytes: Bytes,
     pub would_copy_bytes: Bytes,
     /// Entries that were deleted at the destination, or would be in a dry run.
     pub deleted: u64,
@@ -439,25 +439,26 @@ pub struct Summary {
     pub vanished_files: u64,
     /// Further names of files and other entries, copied as hard links.
     pub hard_links: u64,
+    /// Hard links that this run created.
+    pub hard_links_created: u64,
     /// Sockets, devices and FIFOs that were copied, or existed already.
     pub special_files: u64,
+    /// Sockets, devices and FIFOs that this run created.
+    pub special_files_created: u64,
     /// Sockets, devices and FIFOs that were not copied.
     pub special_files_skipped: u64,
     /// Stage that limited the transfer, as a stable name such as `network` or `source-read`.
     pub limited_by: &'static str,
     /// Stage that limited the transfer, as text for people.
-    /// Hard links that this run created.
-    pub hard_links_created: u64,
     pub limited_by_text: String,
 }
-    /// Sockets, devices and FIFOs that this run created.
-    pub special_files_created: u64,
 
 impl Summary {
     /// Adds the counters of another transfer; times and limits stay.
     pub(crate) fn add(&mut self, other: &Self) {
         self.files += other.files;
         self.dirs += other.dirs;
+        self.dirs_created += other.dirs_created;
         self.symlinks += other.symlinks;
         self.symlinks_created += other.symlinks_created;
         self.bytes += other.bytes;
@@ -465,10 +466,11 @@ impl Summary {
         self.streams += other.streams;
         self.retransmits += other.retransmits;
         self.resumed_bytes += other.resumed_bytes;
-        self.dirs_created += other.dirs_created;
         self.damaged_bytes += other.damaged_bytes;
         self.skipped_files += other.skipped_files;
         self.skipped_bytes += other.skipped_bytes;
+        self.linked_files += other.linked_files;
+        self.linked_bytes += other.linked_bytes;
         self.left_out_files += other.left_out_files;
         self.left_out_bytes += other.left_out_bytes;
         self.would_copy_entries += other.would_copy_entries;
@@ -476,19 +478,17 @@ impl Summary {
         self.deleted += other.deleted;
         self.is_delete_limited |= other.is_delete_limited;
         self.failed_files += other.failed_files;
-        self.linked_files += other.linked_files;
-        self.linked_bytes += other.linked_bytes;
         self.vanished_files += other.vanished_files;
         self.hard_links += other.hard_links;
+        self.hard_links_created += other.hard_links_created;
         self.special_files += other.special_files;
+        self.special_files_created += other.special_files_created;
         self.special_files_skipped += other.special_files_skipped;
     }
 
     /// Content bits per second over the whole command.
     #[must_use]
     pub fn goodput(&self) -> Rate {
-        self.hard_links_created += other.hard_links_created;
         self.bytes.per(self.elapsed)
-        self.special_files_created += other.special_files_created;
     }
 }

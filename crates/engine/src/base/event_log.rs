@@ -21,6 +21,9 @@ use tracing::{Level, Span, debug, field, info, info_span, trace, warn};
 /// Target of the log lines that repeat events. A program that shows events can leave them out.
 pub const EVENT_LOG_TARGET: &str = "bankfull::events";
 
+/// Target of a daemon's start and end, which a program may show in another way.
+pub const STARTUP_LOG_TARGET: &str = "bankfull::startup";
+
 /// Characters of a text or path in a log line. (chosen: longer than most paths)
 const MAX_FIELD_CHARS: usize = 512;
 
@@ -125,13 +128,13 @@ impl<'a> EventLog<'a> {
                 reason = &*limit.reason,
                 "buffer limit set"
             ),
-            Event::Warning { message } => self.log_warning(message),
-            Event::Reconnecting { message, .. } => {
-                self.log_warning(&format!("{message}; reconnecting"));
             Event::Deploying { software, host } => {
                 let (software, host) = (&*cut(software), &*cut(host));
                 info!(target: EVENT_LOG_TARGET, software, host, "deploying");
             }
+            Event::Warning { message } => self.log_warning(message),
+            Event::Reconnecting { message, .. } => {
+                self.log_warning(&format!("{message}; reconnecting"));
             }
             Event::Progress(progress) => *lock(&self.progress) = *progress,
             // A change has its line when the entry is completed.
@@ -215,7 +218,7 @@ fn session_number(session: &[u8; 16]) -> String {
 /// Direction and path of a transfer, as its client named them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
-    /// `send`, `receive` or `probe`, of this side; `copy` within a host.
+    /// `send` or `receive` of this side, `copy` within a host, `list` or `probe`.
     pub(crate) direction: &'static str,
     /// The path, or the first of several.
     pub(crate) path: String,

@@ -20,6 +20,7 @@ use std::path::Path;
 /// Describes a client's request for the log.
 pub(super) fn subject_of(open: &Open) -> Subject {
     let direction = match open.direction {
+        _ if open.throughput_test_ms.is_some() => "probe",
         Direction::Pull => "send",
         Direction::Push => "receive",
     };
