@@ -20,8 +20,10 @@ help: ## This list
 setup: ## Install what building and testing need (Debian and Ubuntu)
 	@scripts/setup
 
-release: setup ## The program, optimised and statically linked, in target/HOST/release
+release: ## The program, optimised and statically linked, in target/HOST/release
+	@scripts/setup build
 	RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(HOST) -p bankfull-cli
+	@echo "The program: $(RELEASE)" >&2
 
 demo: release ## Run the main job on real input, with an interruption and a resume
 	scripts/demo $(RELEASE)
