@@ -62,15 +62,6 @@ impl Growth {
     }
 }
 
-/// Rounds with a queue of acknowledgements.
-#[derive(Debug, Clone, Default)]
-struct AckQueue {
-    /// Such rounds in a row.
-    rounds: u32,
-    /// Time of the last one, or of the start.
-    last_at: Duration,
-}
-
 /// Window of a limited path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Limiter {
@@ -96,7 +87,8 @@ pub(super) struct Limiter {
     drained_window: Option<f64>,
     /// Time since when the window does not limit the rate.
     unused_since: Option<Duration>,
-    ack_queue: AckQueue,
+    /// Rounds in a row with a queue of acknowledgements.
+    ack_limited_rounds: u32,
     /// Rates of the latest rounds.
     rates: VecDeque<(Duration, Rate)>,
 }
@@ -108,7 +100,6 @@ impl Limiter {
         *self = Self { target, losses, ..Self::default() };
         (self.window, self.paced) = (self.window_for(path, rate).max(path.least_window()), rate);
         (self.requested, self.settled_at) = (self.limit(path), now + path.samples.rtt());
-        self.ack_queue.last_at = now;
     }
 
     /// Takes the window of the start as a reduction of one that left a queue.
@@ -150,7 +141,7 @@ impl Limiter {
             self.window = self.window_for(path, self.paced);
         }
         self.record(path, &round);
-        if self.ack_queue.rounds >= ACK_LIMITED_ROUNDS && !path.is_way_back_slow {
+        if self.ack_limited_rounds >= ACK_LIMITED_ROUNDS && !path.is_way_back_slow {
             path.is_way_back_slow = true;
             return Outcome::Left(Reason::AckQueue(path.samples.backward_queue()));
         }
@@ -183,7 +174,7 @@ impl Limiter {
     }
 
     /// Remembers the rate, and counts queues of acknowledgements.
-    fn record(&mut self, path: &mut Path, round: &Round) {
+    fn record(&mut self, path: &Path, round: &Round) {
         let rate = round.rate.min(self.limit(path));
         self.rates.push_back((round.now, rate));
         while self.rates.front().is_some_and(|(at, _)| round.now > *at + LIFETIME) {
@@ -192,15 +183,7 @@ impl Limiter {
         let allowed = (path.samples.min_rtt() / 2).max(TICK);
         let is_ack_limited = path.samples.backward_queue() > allowed
             && self.target.level(round.queue, path.rtt()) != Level::High;
-        if is_ack_limited {
-            let rounds = self.ack_queue.rounds + 1;
-            self.ack_queue = AckQueue { rounds, last_at: round.now };
-            return;
-        }
-        self.ack_queue.rounds = 0;
-        if round.now > self.ack_queue.last_at + LIFETIME {
-            path.is_way_back_slow = false;
-        }
+        self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
     }
 
     /// Returns the highest rate of the remembered rounds.

@@ -310,19 +310,6 @@ fn slow_way_back_ends_with_the_return() {
 }
 
 #[test]
-fn slow_way_back_ends_ten_seconds_after_its_queue() {
-    let mut fluid = Fluid::new(100.0, 40);
-    fluid.run(3_000);
-    // Under BBR the path is limited again at once.
-    fluid.controller.path.is_way_back_slow = true;
-    let _ = fluid.controller.enter_limited(mbit(90.0), fluid.now, Reason::LossTolerantCc);
-    fluid.run(9_000);
-    assert!(fluid.controller.path_state().is_ack_limited);
-    fluid.run(2_000);
-    assert!(!fluid.controller.path_state().is_ack_limited);
-}
-
-#[test]
 fn short_path_ends_with_a_longer_route() {
     let mut fluid = Fluid::new(100.0, 1);
     // TCP fills its buffer: a queue of 40 ms.
