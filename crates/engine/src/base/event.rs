@@ -456,39 +456,62 @@ pub struct Summary {
 impl Summary {
     /// Adds the counters of another transfer; times and limits stay.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.files += other.files;
-        self.dirs += other.dirs;
-        self.dirs_created += other.dirs_created;
-        self.symlinks += other.symlinks;
-        self.symlinks_created += other.symlinks_created;
-        self.bytes += other.bytes;
-        self.wire_bytes += other.wire_bytes;
-        self.streams += other.streams;
-        self.retransmits += other.retransmits;
-        self.resumed_bytes += other.resumed_bytes;
-        self.damaged_bytes += other.damaged_bytes;
-        self.skipped_files += other.skipped_files;
-        self.skipped_bytes += other.skipped_bytes;
-        self.linked_files += other.linked_files;
-        self.linked_bytes += other.linked_bytes;
-        self.left_out_files += other.left_out_files;
-        self.left_out_bytes += other.left_out_bytes;
-        self.would_copy_entries += other.would_copy_entries;
-        self.would_copy_bytes += other.would_copy_bytes;
-        self.deleted += other.deleted;
+        // A peer reports some of the numbers, so that any sum may be too large.
+        let counts = [
+            (&mut self.files, other.files),
+            (&mut self.dirs, other.dirs),
+            (&mut self.dirs_created, other.dirs_created),
+            (&mut self.symlinks, other.symlinks),
+            (&mut self.symlinks_created, other.symlinks_created),
+            (&mut self.retransmits, other.retransmits),
+            (&mut self.skipped_files, other.skipped_files),
+            (&mut self.linked_files, other.linked_files),
+            (&mut self.left_out_files, other.left_out_files),
+            (&mut self.would_copy_entries, other.would_copy_entries),
+            (&mut self.deleted, other.deleted),
+            (&mut self.failed_files, other.failed_files),
+            (&mut self.vanished_files, other.vanished_files),
+            (&mut self.hard_links, other.hard_links),
+            (&mut self.hard_links_created, other.hard_links_created),
+            (&mut self.special_files, other.special_files),
+            (&mut self.special_files_created, other.special_files_created),
+            (&mut self.special_files_skipped, other.special_files_skipped),
+            (&mut self.bytes.0, other.bytes.0),
+            (&mut self.wire_bytes.0, other.wire_bytes.0),
+            (&mut self.resumed_bytes.0, other.resumed_bytes.0),
+            (&mut self.damaged_bytes.0, other.damaged_bytes.0),
+            (&mut self.skipped_bytes.0, other.skipped_bytes.0),
+            (&mut self.linked_bytes.0, other.linked_bytes.0),
+            (&mut self.left_out_bytes.0, other.left_out_bytes.0),
+            (&mut self.would_copy_bytes.0, other.would_copy_bytes.0),
+        ];
+        counts.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        self.streams = self.streams.saturating_add(other.streams);
         self.is_delete_limited |= other.is_delete_limited;
-        self.failed_files += other.failed_files;
-        self.vanished_files += other.vanished_files;
-        self.hard_links += other.hard_links;
-        self.hard_links_created += other.hard_links_created;
-        self.special_files += other.special_files;
-        self.special_files_created += other.special_files_created;
-        self.special_files_skipped += other.special_files_skipped;
     }
 
     /// Content bits per second over the whole command.
     #[must_use]
     pub fn goodput(&self) -> Rate {
         self.bytes.per(self.elapsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_reported_numbers_saturate() {
+        let most = Summary {
+            retransmits: u64::MAX,
+            dirs_created: u64::MAX,
+            linked_bytes: Bytes(u64::MAX),
+            ..Summary::default()
+        };
+        let mut sum = Summary { retransmits: 5, linked_bytes: Bytes(7), ..most.clone() };
+        sum.add(&most);
+        assert_eq!((sum.retransmits, sum.dirs_created), (u64::MAX, u64::MAX));
+        assert_eq!(sum.linked_bytes, Bytes(u64::MAX));
     }
 }

@@ -282,7 +282,7 @@ impl<'a> SessionStats<'a> {
             wire_bytes: Bytes(read(&c.wire_bytes)),
             elapsed: self.started.elapsed(),
             streams: read(&c.streams) as u32,
-            retransmits: ends.sender.retransmits + ends.receiver.retransmits,
+            retransmits: ends.sender.retransmits.saturating_add(ends.receiver.retransmits),
             resumed_bytes: Bytes(read(&c.bytes_resumed)),
             damaged_bytes: Bytes(read(&c.bytes_damaged)),
             skipped_files: read(&c.files_skipped),
