@@ -36,15 +36,15 @@ pub struct Flags {
     file: PathBuf,
 
     /// Results of this comparison; an existing file is continued
-    #[arg(long, value_name = "FILE.jsonl")]
-    results: PathBuf,
+    #[arg(long, value_name = "FILE.jsonl", required_unless_present = "choose")]
+    results: Option<PathBuf>,
 
     /// Results of the fixed choices, from which the best of each path is taken
     #[arg(long, value_name = "FILE.jsonl")]
     choices: PathBuf,
 
     /// Measure the fixed choices into the file of --choices, instead of comparing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "results")]
     choose: bool,
 
     /// Measure only so many paths, evenly spaced in the scenario
@@ -95,7 +95,8 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     if !flags.table {
         check_builds()?;
     }
-    let file = if flags.choose { &flags.choices } else { &flags.results };
+    // Without results, the choices are measured.
+    let file = flags.results.as_ref().unwrap_or(&flags.choices);
     let mut results = match flags.table {
         true => ResultFile { path: file.clone(), records: read(file, &scenario)?.records },
         false => ResultFile::open(file, &scenario, header(&scenario.name)?, flags.choose)?,
@@ -563,7 +564,7 @@ mod tests {
     fn flags(subset: Option<u32>, path: &[&str]) -> Flags {
         Flags {
             file: PathBuf::new(),
-            results: PathBuf::new(),
+            results: Some(PathBuf::new()),
             choices: PathBuf::new(),
             choose: false,
             subset,
