@@ -15,6 +15,7 @@ mod file_list;
 mod flags;
 mod foreign;
 mod gather;
+mod guard;
 mod log;
 mod ls;
 mod nearest;
@@ -86,6 +87,7 @@ fn run(mut command: Command, remotes: &Remotes) -> Exit {
         Command::Ls(flags) => ls::run(&flags),
         Command::Probe(flags) => probe::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
+        Command::Guard(flags) => guard::run(&flags),
         Command::Config(flags) => config::run(&flags),
         Command::Agent { max_memory } => agent::run(max_memory),
         Command::Completions { shell } => docs::show(Ok(docs::completions(shell))),

@@ -286,8 +286,8 @@ pub(crate) mod tests {
             ),
             (
                 "mv a b",
-                "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, config, \
-                 completions, man (see bankfull --help)",
+                "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, guard, \
+                 config, completions, man (see bankfull --help)",
             ),
         ] {
             assert_eq!(message(typed), line);

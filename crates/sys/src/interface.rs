@@ -9,6 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::ptr;
 
+/// Ethernet overhead of a packet: preamble, header, frame check sequence and gap, in bytes. (IEEE
+/// 802.3)
+pub const ETHERNET_OVERHEAD_BYTES: u64 = 38;
+
 /// Network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {

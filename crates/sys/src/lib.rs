@@ -31,6 +31,7 @@ pub mod pages;
 pub mod pipe;
 pub mod receive_buffer;
 pub mod reuseport;
+pub mod shared_words;
 pub mod shortage;
 pub mod socket;
 pub mod stat;
@@ -63,7 +64,7 @@ pub use host::{
     raise_open_file_limit, random, thread_cpu_time, umask, wait_either, wait_readable,
     wait_writable,
 };
-pub use interface::{Interface, interface_of, link_speed};
+pub use interface::{ETHERNET_OVERHEAD_BYTES, Interface, interface_of, link_speed};
 pub use local_time::local_minute;
 pub use mapping::{Mapping, is_mapping_fault};
 pub use memory::{Memory, memory};
@@ -72,6 +73,7 @@ pub use pages::Pages;
 pub use pipe::Pipe;
 pub use receive_buffer::{ReceiveBuffer, receive_buffer, set_receive_buffer};
 pub use reuseport::{ReuseportPair, bind_reuseport_pair};
+pub use shared_words::SharedWords;
 pub use shortage::{
     SHORTAGE_TIMEOUT, is_shortage, retry_shortage, set_wait_end, wait_end, without_waits,
 };

@@ -10,6 +10,7 @@ mod delete;
 mod earlier;
 mod filters;
 mod gather;
+mod guard;
 mod habits;
 mod ls;
 mod metadata;
@@ -25,6 +26,7 @@ mod when;
 pub(crate) use config::{ConfigFlags, ConfigView};
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
 pub(crate) use gather::GatherFlags;
+pub(crate) use guard::{GuardFlags, GuardMode};
 pub(crate) use habits::HEADING as HABITS;
 pub(crate) use ls::LsFlags;
 pub(crate) use negation::negated;
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     Ls(Box<LsFlags>),
     Probe(Box<ProbeFlags>),
     Serve(ServeFlags),
+    Guard(Box<GuardFlags>),
     Config(ConfigFlags),
     /// Speak the protocol on standard input and output; `bankfull cp` starts it over ssh
     #[command(hide = true)]
@@ -162,6 +165,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         "gather" => gather::EXAMPLES,
         "ls" => ls::EXAMPLES,
         "probe" => probe::EXAMPLES,
+        "guard" => guard::EXAMPLES,
         "serve" => serve::EXAMPLES,
         "config" => config::EXAMPLES,
         "completions" => COMPLETIONS_EXAMPLES,

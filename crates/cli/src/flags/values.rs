@@ -184,6 +184,19 @@ pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a time in milliseconds, such as `2` or `0.5`.
+pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is not a time in milliseconds, such as 2 or 0.5");
+    let ms: f64 = text.parse().map_err(|_| bad())?;
+    let time = Duration::try_from_secs_f64(ms / 1000.0).map_err(|_| bad())?;
+    if time.is_zero() { Err("the time must be longer than 0".to_owned()) } else { Ok(time) }
+}
+
+/// Parses the least window of a guarded connection in segments.
+pub(super) fn window_segments(text: &str) -> Result<u64, String> {
+    number(text, 1..=2)
+}
+
 /// Parses a rate, such as `100mbit` or `10MB/s`.
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     let bytes = text.strip_suffix("/s").filter(|bytes| bytes.ends_with('B'));

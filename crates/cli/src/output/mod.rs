@@ -7,6 +7,7 @@
 mod changes;
 mod daemon;
 mod decisions;
+mod guard;
 mod handles;
 mod human;
 mod json;
@@ -22,6 +23,7 @@ mod summary;
 mod text;
 
 pub(crate) use decisions::decision_text;
+pub(crate) use guard::GuardOutput;
 pub(crate) use handles::Output;
 pub(crate) use probe_result::figures as probe_figures;
 pub(crate) use progress::above_progress;

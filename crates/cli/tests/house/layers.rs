@@ -7,12 +7,13 @@ use std::process::Command;
 use std::str;
 
 /// Workspace crates that a crate may use. (ARCHITECTURE.md, "Crates, one direction")
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("bankfull-control", &[]),
     ("bankfull-proto", &["bankfull-control"]),
     ("bankfull-sys", &[]),
     ("bankfull", &["bankfull-control", "bankfull-proto", "bankfull-sys"]),
-    ("bankfull-cli", &["bankfull", "bankfull-chart"]),
+    ("bankfull-cli", &["bankfull", "bankfull-chart", "bankfull-guard"]),
+    ("bankfull-guard", &["bankfull-control", "bankfull-sys"]),
     ("bankfull-sim", &["bankfull-control", "bankfull-proto"]),
     (
         "bankfull-lab",

@@ -56,6 +56,9 @@ pub struct Contender {
     /// `incast`: control of the senders by the receiver; without it, all are requested at once.
     #[serde(default)]
     pub control: Option<IncastControl>,
+    /// Guard on the receiver while the tool runs; without it, none.
+    #[serde(default)]
+    pub guard: Option<GuardMode>,
     /// `datagrams`: size of each message.
     #[serde(default, deserialize_with = "field::some")]
     pub message: Option<Bytes>,
@@ -78,6 +81,19 @@ pub enum IncastControl {
     IctcpOneSegment,
     /// Grants in time slots, without windows.
     Grants,
+}
+
+/// Mode of `bankfull guard` on the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuardMode {
+    /// Windows are decided and not set.
+    Observe,
+    /// Windows are set, at least two segments.
+    Hold,
+    /// Windows are set, at least one segment.
+    #[serde(rename = "hold-1mss")]
+    HoldOneSegment,
 }
 
 impl Contender {

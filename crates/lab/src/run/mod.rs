@@ -2,6 +2,7 @@
 
 mod analysis;
 pub mod bench_io;
+mod guard;
 mod observer;
 mod programs;
 pub mod runner;

@@ -16,6 +16,7 @@ use crate::model::results::{
 };
 use crate::model::settings::Settings;
 use crate::run::analysis::{DataFlows, rate_changes};
+use crate::run::guard::RunningGuard;
 use crate::run::observer::{ConnectionSamples, Observer};
 use crate::run::programs;
 use crate::run::programs::Servers;
@@ -342,6 +343,10 @@ fn measure(
 ) -> Result<Measured> {
     let cross_flows = start_cross(network, settings, signals)?;
     let cross_received = || cross_flows.iter().map(|flows| flows.received().0).sum::<u64>();
+    let _guard = match RunningGuard::start(network, &jobs[0], signals) {
+        Ok(guard) => guard,
+        Err(error) => return Ok((Err(error), ConnectionSamples::default())),
+    };
     let mut servers = Servers::default();
     if let ToolKind::Program(program) = &tool.kind {
         for job in jobs {

@@ -36,7 +36,7 @@ const IPV6_PREFIX: &str = "ipv6/";
 const NAMESPACE_DIR: &str = "/run/netns";
 
 /// Name of each host's interface.
-const INTERFACE: &str = "lab0";
+pub(crate) const INTERFACE: &str = "lab0";
 
 /// Packets queued in an interface until the emulator reads them. (chosen: 10 000 super-packets are
 /// 655 MB, a burst of the largest window)

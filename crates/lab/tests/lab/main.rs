@@ -14,6 +14,7 @@ mod cleanup;
 mod conformance;
 mod copies;
 mod gathering;
+mod guard;
 mod kinds;
 mod rate_changes;
 mod scenarios;

@@ -27,10 +27,6 @@ use std::sync::{Arc, Mutex, Weak};
 /// `tcp_set_window_clamp`)
 const MIN_WINDOW_CLAMP_KERNEL: (u32, u32) = (5, 15);
 
-/// Ethernet overhead of a packet: preamble, header, frame check sequence and gap, in bytes. (IEEE
-/// 802.3)
-const ETHERNET_OVERHEAD_BYTES: u64 = 38;
-
 /// Number of receiving sessions in this process.
 static RECEIVING_SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
@@ -106,7 +102,7 @@ fn interface_of(socket: &Socket) -> Option<Interface> {
 
 /// Returns the link rate of an interface in packets' bytes, without Ethernet overhead.
 fn link_packet_rate(name: &str) -> Option<Rate> {
-    let total = (DEFAULT_MTU.0 + ETHERNET_OVERHEAD_BYTES) as f64;
+    let total = (DEFAULT_MTU.0 + bankfull_sys::ETHERNET_OVERHEAD_BYTES) as f64;
     let share = DEFAULT_MTU.0 as f64 / total;
     bankfull_sys::link_speed(name).map(|bits| Rate::from_bits_per_sec(bits as f64 * share))
 }

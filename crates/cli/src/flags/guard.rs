@@ -1,0 +1,86 @@
+//! Flags of `bankfull guard`.
+
+use super::values::{milliseconds, rate, window_segments};
+use super::{Example, after_help};
+use bankfull::Rate;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(super) const EXAMPLES: &[Example] = &[
+    ("bankfull guard --interface eth0", "Show what would be held, and change nothing."),
+    (
+        "bankfull guard --interface eth0 --mode hold --top",
+        "Hold windows, and show the connections.",
+    ),
+    ("bankfull guard --release", "Lift what a guard that was killed has left."),
+];
+
+/// Modes of the guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GuardMode {
+    /// Decides, and changes nothing.
+    Observe,
+    /// Sets the windows.
+    Hold,
+}
+
+/// Limit the receive windows of other programs to what the last port holds
+///
+/// All TCP connections that arrive through an interface and belong to a cgroup are seen. While
+/// several of them receive, their windows together fit the last switch port, as those of `bankfull
+/// gather` do. The programs need not know. Needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
+pub(crate) struct GuardFlags {
+    /// Guard the port of this interface
+    #[arg(long, value_name = "IF", required_unless_present = "release")]
+    pub(crate) interface: Option<String>,
+
+    /// Guard the connections of this cgroup, and of those below it
+    ///
+    /// PATH is a directory of cgroup version 2. Default: all connections of the host, containers
+    /// included.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Option<PathBuf>,
+
+    /// Set the rate of the port, such as 1gbit or 10gbit
+    ///
+    /// Default: the rate that the interface reports, else the measured rate.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) link_rate: Option<Rate>,
+
+    /// Set windows (hold), or only show which (observe)
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = GuardMode::Observe)]
+    pub(crate) mode: GuardMode,
+
+    /// Set the least window in segments, 1 or 2
+    ///
+    /// With one segment, twice as many senders fit the port, but each waits more often.
+    #[arg(long, value_name = "N", value_parser = window_segments, default_value = "2")]
+    pub(crate) min_window_segments: u64,
+
+    /// Leave connections alone whose RTT exceeds this many milliseconds
+    ///
+    /// Fractions are allowed. The bottleneck of a long path is rarely the last port.
+    #[arg(long, value_name = "MS", value_parser = milliseconds, default_value = "2")]
+    pub(crate) max_rtt: Duration,
+
+    /// Lift the windows that a guard has left when it was killed, and exit
+    ///
+    /// Connections that receive are lifted within two seconds anyway.
+    #[arg(long, conflicts_with_all = ["interface", "top"])]
+    pub(crate) release: bool,
+
+    /// Show a table of the connections, once a second
+    ///
+    /// Default: a line a second while something is received.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) top: bool,
+
+    /// Write one JSON object per line to standard output
+    ///
+    /// Default: text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

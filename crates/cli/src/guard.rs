@@ -1,0 +1,49 @@
+//! `bankfull guard`: runs the guard until a signal ends it, and shows what it sees and sets.
+
+use crate::exit::Exit;
+use crate::flags::{GuardFlags, GuardMode};
+use crate::output::{GuardOutput, Output};
+use crate::signals::{self, Step};
+use bankfull::{Error, ErrorKind};
+use bankfull_guard::{Config, Guard, Mode, release};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Guards the port that the flags describe.
+pub(crate) fn run(flags: &GuardFlags) -> Exit {
+    let mut output = GuardOutput::new(Output::standard(), flags);
+    let result = match &flags.interface {
+        Some(interface) => guard(interface, flags, &mut output),
+        // Without an interface, clap demands --release.
+        None => release().map_err(local).map(|lifted| output.released(lifted)),
+    };
+    output.end(&result)
+}
+
+/// Returns an error of the guard as one of the command.
+fn local(error: bankfull_guard::Error) -> Error {
+    Error::new(ErrorKind::Local, error.to_string())
+}
+
+fn guard(interface: &str, flags: &GuardFlags, output: &mut GuardOutput) -> Result<(), Error> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&stop);
+    // Before the programs are attached: from then on, a signal removes them in order.
+    let step: Step = Box::new(move || end.store(true, Ordering::Relaxed));
+    signals::on_signals(vec![step])?;
+    let config = Config {
+        interface: interface.to_owned(),
+        cgroup: flags.cgroup.clone(),
+        link_rate: flags.link_rate,
+        mode: match flags.mode {
+            GuardMode::Observe => Mode::Observe,
+            GuardMode::Hold => Mode::Hold,
+        },
+        min_window_segments: flags.min_window_segments,
+        max_rtt: flags.max_rtt,
+    };
+    let mut guard = Guard::start(config.clone()).map_err(local)?;
+    output.started(&config, guard.lifted_before());
+    guard.run(&stop, &mut |event| output.event(event));
+    guard.end().map_err(local)
+}

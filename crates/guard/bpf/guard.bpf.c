@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Receive windows of TCP connections that other programs own.
+ *
+ * `follow` runs at the callbacks of each connection below a cgroup. It publishes the state of the
+ * connection in a slot, which the guard maps into its memory, and applies the window that the guard
+ * has ordered there. It is called for each outgoing acknowledgement before the kernel chooses the
+ * window, so that an order holds from the next acknowledgement on.
+ *
+ * Without a heartbeat of the guard for a second, windows are lifted.
+ */
+#include "kernel.h"
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define SOL_TCP 6
+#define TCP_WINDOW_CLAMP 10
+/* Linux 6.13. */
+#define GUARD_TCP_BPF_SOCK_OPS_CB_FLAGS 1008
+
+/* Connections at a time; further ones are counted and left alone. */
+#define MAX_CONNECTIONS 65536
+/* Age of a heartbeat after which windows are lifted. */
+#define HEARTBEAT_TIMEOUT_NS 1000000000ULL
+/* Window clamp of a new connection. (tcp_select_initial_window: U16_MAX << TCP_MAX_WSCALE) */
+#define UNLIMITED_WINDOW (65535U << 14)
+/* Smallest unit of windows of a socket, as the fixed-point RTTs are eighths of a microsecond. */
+#define RTT_SHIFT 3
+
+#define CALLBACKS (BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
+
+/* State of one connection. The guard writes `order` only; all else is written here. */
+struct slot {
+	__u64 cookie;     /* socket cookie; 0: free */
+	__u64 received;   /* payload bytes */
+	__u32 rtt_us;     /* receiver's estimate; 0: unknown */
+	__u32 min_rtt_us; /* smallest RTT of the handshake and of sent data */
+	__u32 out_of_order;
+	__u32 spurious;   /* duplicate segments that it reported by DSACK */
+	__u32 window;     /* offered */
+	__u32 clamp;
+	__u64 updated_ns;
+	__u64 order;      /* low half of the cookie, then the window in bytes; 0: none */
+	__u32 mss;
+	__u32 state;
+	__u8 remote[16];  /* IPv4 mapped to IPv6 */
+	__u8 local[16];
+	__u16 remote_port;
+	__u16 local_port;
+	__u32 is_passive;
+	__u64 cgroup;
+	__u32 netns;      /* inode of the network namespace */
+	__u32 owner;      /* process that listened or connected; 0: unknown */
+	__u64 opened_ns;
+};
+
+/* State of the guard and counters. The guard writes `heartbeat_ns` only. */
+struct control {
+	__u64 heartbeat_ns;
+	__u64 without_slot;  /* connections for which no slot was free */
+	__u64 lost_events;   /* events for which the ring had no room */
+	__u64 unfollowed;    /* connections whose callbacks the kernel could not enable */
+	__u64 lifted;        /* windows lifted since the heartbeat ended */
+};
+
+/* What the guard has done with a connection. */
+struct tracked {
+	__u32 slot;
+	__u32 wanted;  /* window last ordered; 0: none */
+	__u32 applied; /* clamp that followed, which has a minimum */
+	__u32 is_counted;
+};
+
+enum event_kind { OPENED = 1, CLOSED = 2 };
+
+struct event {
+	__u32 kind;
+	__u32 slot;
+	__u64 cookie;
+	__u64 received;
+};
+
+/* Key of a first window: the server's port, the side that receives, and the sender's network. */
+struct service {
+	__u16 port;
+	__u16 is_passive;
+	__u32 network;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_CONNECTIONS);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} control SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, MAX_CONNECTIONS);
+	__uint(key_size, 0);
+	__uint(value_size, sizeof(__u32));
+} free_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct service);
+	__type(value, __u32);
+} first_windows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct tracked);
+} tracked_sockets SEC(".maps");
+
+/* Owners of sockets; accepted sockets inherit that of the listening one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, __u32);
+} owners SEC(".maps");
+
+static __always_inline struct control *guard_control(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+static __always_inline int is_alive(const struct control *control, __u64 now)
+{
+	/* The heartbeat may be newer than `now`, as another CPU wrote it. */
+	return control->heartbeat_ns + HEARTBEAT_TIMEOUT_NS > now;
+}
+
+static __always_inline void map_address(__u8 *to, __be32 address)
+{
+	__builtin_memset(to, 0, 10);
+	to[10] = 0xff;
+	to[11] = 0xff;
+	__builtin_memcpy(to + 12, &address, 4);
+}
+
+/* Returns whether the ring had room. */
+static __always_inline int send_event(struct control *control, __u32 kind, __u32 index,
+				      const struct slot *slot)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__sync_fetch_and_add(&control->lost_events, 1);
+		return 0;
+	}
+	event->kind = kind;
+	event->slot = index;
+	event->cookie = slot->cookie;
+	event->received = slot->received;
+	/* The guard reads at its ticks. */
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return 1;
+}
+
+/* Publishes what changes in the course of a connection. */
+static __always_inline void publish(struct slot *slot, struct tcp_sock *tp, __u64 now)
+{
+	slot->received = tp->bytes_received;
+	slot->rtt_us = tp->rcv_rtt_est.rtt_us >> RTT_SHIFT;
+	slot->min_rtt_us = tp->rtt_min.s[0].v;
+	slot->out_of_order = tp->rcv_ooopack;
+	slot->spurious = tp->dsack_dups;
+	slot->window = tp->rcv_wnd;
+	slot->clamp = tp->window_clamp;
+	slot->updated_ns = now;
+}
+
+static __always_inline void publish_addresses(struct slot *slot, struct tcp_sock *tp)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+
+	if (sk->__sk_common.skc_family == AF_INET) {
+		map_address(slot->remote, sk->__sk_common.skc_daddr);
+		map_address(slot->local, sk->__sk_common.skc_rcv_saddr);
+	} else {
+		struct in6_addr *remote = &sk->__sk_common.skc_v6_daddr;
+		struct in6_addr *local = &sk->__sk_common.skc_v6_rcv_saddr;
+
+		for (int i = 0; i < 4; i++) {
+			__be32 part = remote->in6_u.u6_addr32[i];
+
+			__builtin_memcpy(slot->remote + 4 * i, &part, 4);
+			part = local->in6_u.u6_addr32[i];
+			__builtin_memcpy(slot->local + 4 * i, &part, 4);
+		}
+	}
+	slot->remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	slot->local_port = sk->__sk_common.skc_num;
+	slot->netns = sk->__sk_common.skc_net.net->ns.inum;
+	slot->cgroup = sk->sk_cgrp_data.cgroup->kn->id;
+}
+
+/* Gives a connection a slot. Returns whether one was free. */
+static __always_inline int open_slot(struct control *control, struct tracked *tracked,
+				     struct tcp_sock *tp, __u64 cookie, __u32 is_passive,
+				     __u32 owner)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct slot *slot;
+	__u32 index;
+
+	if (bpf_map_pop_elem(&free_slots, &index)) {
+		__sync_fetch_and_add(&control->without_slot, 1);
+		return 0;
+	}
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return 0;
+	tracked->slot = index;
+	tracked->wanted = 0;
+	tracked->applied = 0;
+	publish_addresses(slot, tp);
+	publish(slot, tp, now);
+	slot->mss = tp->advmss;
+	slot->is_passive = is_passive;
+	slot->owner = owner;
+	slot->opened_ns = now;
+	slot->cookie = cookie;
+	send_event(control, OPENED, index, slot);
+	return 1;
+}
+
+static __always_inline void set_window(void *target, struct tcp_sock *tp, struct tracked *tracked,
+				       __u32 window)
+{
+	int value = window ? window : UNLIMITED_WINDOW;
+
+	if (bpf_setsockopt(target, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value)))
+		return;
+	tracked->wanted = window;
+	tracked->applied = tp->window_clamp;
+}
+
+/* Applies the order of the guard, or lifts the window. */
+static __always_inline void apply_order(void *target, struct control *control, struct slot *slot,
+					struct tracked *tracked, struct tcp_sock *tp, __u64 now)
+{
+	__u64 order = slot->order;
+	__u32 wanted = order >> 32 == (__u32)slot->cookie ? (__u32)order : 0;
+
+	if (!is_alive(control, now))
+		wanted = 0;
+	/* The kernel replaces the clamp when the ratio of data to memory changes. */
+	if (wanted == tracked->wanted && (!wanted || tp->window_clamp == tracked->applied))
+		return;
+	/* Before Linux 6.8, a clamp during a closed window closes it for good. */
+	if (wanted && tp->rcv_wnd == 0)
+		return;
+	set_window(target, tp, tracked, wanted);
+}
+
+static __always_inline __u32 owner_of(void *sk)
+{
+	__u32 *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
+
+	return owner ? *owner : 0;
+}
+
+/* Notes the process that connects or listens. */
+static __always_inline void note_owner(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	__u32 *owner;
+
+	if (!sk)
+		return;
+	owner = bpf_sk_storage_get(&owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (owner)
+		*owner = task->tgid;
+}
+
+static __always_inline void open_connection(struct bpf_sock_ops *ctx, struct control *control)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct tcp_sock *tp;
+	struct tracked *tracked;
+
+	if (!sk)
+		return;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return;
+	tracked = bpf_sk_storage_get(&tracked_sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	/* Before the guard, `adopt` may have found it. */
+	if (!tracked || tracked->is_counted)
+		return;
+	tracked->is_counted = 1;
+	if (!open_slot(control, tracked, tp, bpf_get_socket_cookie(ctx),
+		       ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB, owner_of(sk))) {
+		bpf_sk_storage_delete(&tracked_sockets, sk);
+		return;
+	}
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | CALLBACKS);
+}
+
+static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct control *control)
+{
+	struct bpf_sock *sk = ctx->sk;
+	__u64 now = bpf_ktime_get_ns();
+	struct tracked *tracked;
+	struct tcp_sock *tp;
+	struct slot *slot;
+
+	if (!sk)
+		return;
+	tracked = bpf_sk_storage_get(&tracked_sockets, sk, 0, 0);
+	if (!tracked)
+		return;
+	slot = bpf_map_lookup_elem(&slots, &tracked->slot);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!slot || !tp)
+		return;
+	apply_order(ctx, control, slot, tracked, tp, now);
+	publish(slot, tp, now);
+}
+
+static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct control *control)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct tracked *tracked;
+	struct tcp_sock *tp;
+	struct slot *slot;
+	__u32 index;
+
+	if (!sk)
+		return;
+	tracked = bpf_sk_storage_get(&tracked_sockets, sk, 0, 0);
+	if (!tracked)
+		return;
+	index = tracked->slot;
+	slot = bpf_map_lookup_elem(&slots, &index);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!slot || !tp)
+		return;
+	publish(slot, tp, bpf_ktime_get_ns());
+	bpf_sk_storage_delete(&tracked_sockets, sk);
+	/* The guard reads a slot once more, and returns it. */
+	if (!send_event(control, CLOSED, index, slot))
+		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
+}
+
+/* Number of the sender's network: /24, or /64 folded to 32 bits. */
+static __always_inline __u32 network_of(struct bpf_sock_ops *ctx)
+{
+	if (ctx->family == AF_INET)
+		return bpf_ntohl(ctx->remote_ip4) >> 8;
+	if (!ctx->remote_ip6[0] && !ctx->remote_ip6[1] && ctx->remote_ip6[2] == bpf_htonl(0xffff))
+		return bpf_ntohl(ctx->remote_ip6[3]) >> 8;
+	return bpf_ntohl(ctx->remote_ip6[0]) ^ bpf_ntohl(ctx->remote_ip6[1]);
+}
+
+/* Offers the first window that is remembered for the service. */
+static __always_inline void set_first_window(struct bpf_sock_ops *ctx, struct control *control)
+{
+	struct service service = {};
+	__u32 *segments;
+
+	/* A request that is not accepted yet is no full socket. */
+	service.is_passive = !ctx->is_fullsock;
+	service.port = service.is_passive ? ctx->local_port : bpf_ntohl(ctx->remote_port);
+	service.network = network_of(ctx);
+	segments = bpf_map_lookup_elem(&first_windows, &service);
+	if (segments && is_alive(control, bpf_ktime_get_ns()))
+		ctx->reply = *segments;
+}
+
+SEC("sockops")
+int follow(struct bpf_sock_ops *ctx)
+{
+	struct control *control = guard_control();
+
+	if (!control)
+		return 1;
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_RWND_INIT:
+		set_first_window(ctx, control);
+		break;
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		note_owner(ctx);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		open_connection(ctx, control);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		update_connection(ctx, control);
+		break;
+	case BPF_SOCK_OPS_STATE_CB:
+		if (ctx->args[1] == BPF_TCP_CLOSE)
+			close_connection(ctx, control);
+		break;
+	}
+	return 1;
+}
+
+/* Adopts connections of a network namespace that were established before. */
+SEC("iter/tcp")
+int adopt(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct control *control = guard_control();
+	struct tracked *tracked;
+	struct tcp_sock *tp;
+	int flags = 0;
+
+	if (!skc || !control)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	if (skc->skc_state != BPF_TCP_ESTABLISHED && skc->skc_state != BPF_TCP_FIN_WAIT1 &&
+	    skc->skc_state != BPF_TCP_FIN_WAIT2)
+		return 0;
+	tracked = bpf_sk_storage_get(&tracked_sockets, tp, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!tracked || tracked->is_counted)
+		return 0;
+	tracked->is_counted = 1;
+	bpf_getsockopt(tp, SOL_TCP, GUARD_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	flags |= CALLBACKS;
+	if (bpf_setsockopt(tp, SOL_TCP, GUARD_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
+		__sync_fetch_and_add(&control->unfollowed, 1);
+		return 0;
+	}
+	if (!open_slot(control, tracked, tp, bpf_get_socket_cookie(tp), 0, owner_of(tp)))
+		bpf_sk_storage_delete(&tracked_sockets, tp);
+	return 0;
+}
+
+/* Lifts the windows of a network namespace, also those of idle connections. */
+SEC("iter/tcp")
+int lift(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct control *control = guard_control();
+	struct tracked *tracked;
+	struct tcp_sock *tp;
+
+	if (!skc || !control)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	tracked = bpf_sk_storage_get(&tracked_sockets, tp, 0, 0);
+	if (tracked && tracked->wanted) {
+		set_window(tp, tp, tracked, 0);
+		__sync_fetch_and_add(&control->lifted, 1);
+	}
+	return 0;
+}
+
+/* Notes the processes of sockets that are open already. */
+SEC("iter/task_file")
+int find_owners(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+	__u32 *owner;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk || sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	owner = bpf_sk_storage_get(&owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (owner && !*owner)
+		*owner = task->tgid;
+	return 0;
+}

@@ -1,0 +1,188 @@
+//! Connections that the guard sees, and why one is left alone.
+
+use crate::cgroups::Paths;
+use crate::port::Port;
+use crate::slot::{Endpoints, Slot};
+use bankfull_sys::SharedWords;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Command name of this program's own processes, whose tuner sets their windows.
+const OWN_COMMAND: &str = "bankfull";
+
+/// Reason why a connection is held or left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Its window may be set.
+    Guarded,
+    /// Its peer is not reached through the interface.
+    OtherInterface,
+    /// Its RTT is long: its bottleneck is elsewhere.
+    LongRtt,
+    /// This program's own connection, which has a tuner.
+    Own,
+}
+
+impl Standing {
+    /// Returns the stable name used in machine-readable output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Guarded => "guarded",
+            Self::OtherInterface => "other-interface",
+            Self::LongRtt => "long-rtt",
+            Self::Own => "own",
+        }
+    }
+}
+
+/// Connection as it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// Number of the socket, unique until the host restarts.
+    pub id: u64,
+    /// Address of the peer.
+    pub remote: SocketAddr,
+    /// Address of this host.
+    pub local: SocketAddr,
+    /// Accepted by this host.
+    pub is_passive: bool,
+    /// Path of the cgroup below its mount; empty if it is gone.
+    pub cgroup: String,
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// Process that connected or listened; 0 if unknown.
+    pub process: u32,
+    /// Name of its command; empty if unknown.
+    pub command: String,
+    /// Smallest RTT when it was opened; `None` if unknown.
+    pub rtt: Option<Duration>,
+    /// Reason why it is held or left alone.
+    pub standing: Standing,
+}
+
+/// Connection with what changes.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    pub(crate) connection: Connection,
+    pub(crate) slot: u32,
+    pub(crate) received: u64,
+    /// Time of the last sample with more bytes.
+    pub(crate) active_at: Option<Duration>,
+    pub(crate) lost_segments: u64,
+    /// Window that was ordered; 0: none.
+    pub(crate) ordered: u32,
+}
+
+impl Followed {
+    /// True if its window may be set.
+    fn is_guarded(&self) -> bool {
+        self.connection.standing == Standing::Guarded
+    }
+}
+
+/// All connections by socket cookie.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    by_cookie: BTreeMap<u64, Followed>,
+    guarded_count: usize,
+    paths: Paths,
+    max_rtt: Duration,
+}
+
+impl Connections {
+    pub(crate) fn new(paths: Paths, max_rtt: Duration) -> Self {
+        Self { by_cookie: BTreeMap::new(), guarded_count: 0, paths, max_rtt }
+    }
+
+    /// Adds the connection in a slot; `None` if another has taken the slot meanwhile.
+    pub(crate) fn open(
+        &mut self,
+        slots: &SharedWords,
+        slot: u32,
+        cookie: u64,
+        port: &mut Port,
+    ) -> Option<&Connection> {
+        let state = Slot::read(slots, slot);
+        let endpoints = Endpoints::read(slots, slot);
+        if state.cookie != cookie {
+            return None;
+        }
+        let connection = self.describe(&state, &endpoints, port);
+        let followed = Followed {
+            connection,
+            slot,
+            received: state.received,
+            active_at: None,
+            lost_segments: 0,
+            ordered: 0,
+        };
+        self.guarded_count += usize::from(followed.is_guarded());
+        self.by_cookie.insert(cookie, followed);
+        self.by_cookie.get(&cookie).map(|followed| &followed.connection)
+    }
+
+    fn describe(&mut self, state: &Slot, endpoints: &Endpoints, port: &mut Port) -> Connection {
+        let command = command_of(endpoints.owner);
+        let rtt = (state.min_rtt_us > 0 && state.min_rtt_us < u32::MAX)
+            .then(|| Duration::from_micros(state.min_rtt_us.into()));
+        let standing = match () {
+            () if command == OWN_COMMAND => Standing::Own,
+            () if !port.has_peer(endpoints.remote.ip()) => Standing::OtherInterface,
+            () if rtt.is_some_and(|rtt| rtt > self.max_rtt) => Standing::LongRtt,
+            () => Standing::Guarded,
+        };
+        Connection {
+            id: state.cookie,
+            remote: endpoints.remote,
+            local: endpoints.local,
+            is_passive: endpoints.is_passive,
+            cgroup: self.paths.path(endpoints.cgroup),
+            netns: endpoints.netns,
+            process: endpoints.owner,
+            command,
+            rtt,
+            standing,
+        }
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn close(&mut self, cookie: u64) -> Option<Followed> {
+        let closed = self.by_cookie.remove(&cookie)?;
+        self.guarded_count -= usize::from(closed.is_guarded());
+        Some(closed)
+    }
+
+    /// True if a connection's window may be set.
+    pub(crate) fn has_guarded(&self) -> bool {
+        self.guarded_count > 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_cookie.len()
+    }
+
+    /// Returns a connection by socket cookie.
+    pub(crate) fn get_mut(&mut self, cookie: u64) -> Option<&mut Followed> {
+        self.by_cookie.get_mut(&cookie)
+    }
+
+    /// Returns the connections whose windows may be set.
+    pub(crate) fn guarded_mut(&mut self) -> impl Iterator<Item = (u64, &mut Followed)> {
+        let guarded = self.by_cookie.iter_mut();
+        guarded
+            .filter(|(_, followed)| followed.is_guarded())
+            .map(|(&cookie, followed)| (cookie, followed))
+    }
+}
+
+/// Returns the command name of a process; empty if it is unknown or gone.
+fn command_of(process: u32) -> String {
+    if process == 0 {
+        return String::new();
+    }
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    name.trim_end_matches('\n').to_owned()
+}

@@ -1,0 +1,292 @@
+//! The loop of the guard: events, samples, decisions, orders, and a status once a second.
+
+use crate::cgroups::{self, Paths};
+use crate::connections::{Connection, Connections};
+use crate::error::Error;
+use crate::holder::{self, Holder, Totals, WindowChange};
+use crate::port::Port;
+use crate::programs::{self, Lock, Programs, SocketEvent};
+use crate::release;
+use crate::requirements;
+use crate::rollback::Rollback;
+use crate::services::Services;
+use bankfull_control::path_control::TICK;
+use bankfull_control::{Bytes, Rate};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Interval of the status.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval at which routes to peers are looked up again. (chosen: a changed route is seen in time)
+const ROUTE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval of the ticks without guarded connections, below the heartbeat's timeout of a second.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+
+/// Mode of a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Connections are seen, and windows decided but not set.
+    Observe,
+    /// Windows are set.
+    Hold,
+}
+
+/// Settings of a guard.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Name of the interface whose port is guarded.
+    pub interface: String,
+    /// Cgroup whose connections are seen; `None`: all of the host.
+    pub cgroup: Option<PathBuf>,
+    /// Rate of the port in packets' bytes; `None`: that of the device, or measured.
+    pub link_rate: Option<Rate>,
+    /// Mode.
+    pub mode: Mode,
+    /// Least window in segments: 2, or 1 by choice.
+    pub min_window_segments: u64,
+    /// RTT beyond which a connection is left alone.
+    pub max_rtt: Duration,
+}
+
+/// Event of a guard.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event<'a> {
+    /// A connection was established, or was found.
+    Opened(&'a Connection),
+    /// A connection has ended.
+    Closed(&'a Connection, Bytes),
+    /// A window was set, or in [`Mode::Observe`] would be; `None` if it was lifted.
+    Window(&'a Connection, Option<Bytes>, &'static str),
+    /// The state once a second.
+    Status(Status),
+}
+
+/// State of a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// Connections that are seen.
+    pub connections: usize,
+    /// Guarded connections that have received lately.
+    pub active: usize,
+    /// True while windows are decided.
+    pub is_engaged: bool,
+    /// True while windows stay free, because less arrived with them.
+    pub is_rolled_back: bool,
+    /// Payload rate of the guarded connections.
+    pub rate: Rate,
+    /// Capacity of the port in payload, as far as it is known.
+    pub capacity: Option<Rate>,
+    /// Connections left alone because too many are open.
+    pub without_slot: u64,
+    /// Connections from before the guard that this kernel cannot follow.
+    pub unfollowed: u64,
+    /// Events that were lost because too many came at once.
+    pub lost_events: u64,
+}
+
+/// Sums since the last status.
+#[derive(Debug)]
+struct Second {
+    began: Duration,
+    received: u64,
+    /// Most connections that were receiving at a time.
+    active: usize,
+    has_losses: bool,
+}
+
+impl Second {
+    fn new(began: Duration) -> Self {
+        Self { began, received: 0, active: 0, has_losses: false }
+    }
+
+    fn add(&mut self, totals: Totals) {
+        self.received += totals.received;
+        self.active = self.active.max(totals.active);
+        self.has_losses |= totals.has_losses;
+    }
+}
+
+/// Running guard. Dropping it leaves its programs; [`Guard::end`] removes them.
+#[derive(Debug)]
+pub struct Guard {
+    config: Config,
+    cgroup: PathBuf,
+    programs: Programs,
+    port: Port,
+    connections: Connections,
+    holder: Holder,
+    rollback: Rollback,
+    services: Services,
+    second: Second,
+    routes_at: Duration,
+    /// Windows that an earlier guard had left.
+    lifted_before: Option<u64>,
+    _lock: Lock,
+}
+
+impl Guard {
+    /// Starts a guard: it sees all connections from now on.
+    ///
+    /// # Errors
+    ///
+    /// A requirement that the host lacks, an unknown interface or cgroup, or another guard.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        requirements::check()?;
+        let port = Port::open(&config.interface, config.link_rate)?;
+        let mount = cgroups::find_mount()?;
+        let cgroup = config.cgroup.clone().unwrap_or_else(|| mount.clone());
+        let directory = File::open(&cgroup).map_err(|error| {
+            Error::of(format_args!("open the cgroup {}", cgroup.display()), error)
+        })?;
+        let lock = programs::lock()?;
+        let lifted_before = release::remove_remains(&mount)?;
+        let mut programs = Programs::load()?;
+        programs.beat(monotonic().as_nanos() as u64);
+        programs.attach(&directory)?;
+        programs.adopt(&cgroup)?;
+        let connections = Connections::new(Paths::new(mount), config.max_rtt);
+        let holder = Holder::new(config.min_window_segments);
+        let now = monotonic();
+        Ok(Self {
+            config,
+            cgroup,
+            programs,
+            port,
+            connections,
+            holder,
+            rollback: Rollback::new(),
+            services: Services::default(),
+            second: Second::new(now),
+            routes_at: now,
+            lifted_before,
+            _lock: lock,
+        })
+    }
+
+    /// Returns the number of windows that an earlier guard had left; `None` if there was none.
+    #[must_use]
+    pub fn lifted_before(&self) -> Option<u64> {
+        self.lifted_before
+    }
+
+    /// Guards until a flag is set.
+    pub fn run(&mut self, stop: &AtomicBool, on_event: &mut dyn FnMut(&Event<'_>)) {
+        while !stop.load(Ordering::Relaxed) {
+            self.tick(monotonic(), on_event);
+            thread::sleep(if self.connections.has_guarded() { TICK } else { IDLE_TICK });
+        }
+    }
+
+    /// Lifts all windows and removes the programs.
+    ///
+    /// # Errors
+    ///
+    /// An iteration over the sockets that fails; the programs are removed nevertheless.
+    pub fn end(mut self) -> Result<(), Error> {
+        self.programs.beat(0);
+        let lifted = self.programs.lift(&self.cgroup);
+        programs::remove_pins();
+        lifted
+    }
+
+    fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
+        self.programs.beat(now.as_nanos() as u64);
+        if now >= self.routes_at + ROUTE_INTERVAL {
+            self.routes_at = now;
+            self.port.forget_routes();
+        }
+        while let Some(event) = self.programs.next_event() {
+            self.on_socket_event(now, event, on_event);
+        }
+        let slots = &self.programs.slots;
+        let is_free = self.rollback.is_paused(now);
+        let (totals, changes) =
+            self.holder.tick(now, slots, &mut self.connections, &self.port, is_free);
+        if self.config.mode == Mode::Hold {
+            holder::apply(slots, &mut self.connections, &changes);
+        }
+        changes.iter().for_each(|change| self.report_change(change, on_event));
+        self.second.add(totals);
+        if now >= self.second.began + STATUS_INTERVAL {
+            self.end_second(now, on_event);
+        }
+    }
+
+    /// Reports the status, and judges the windows of the last second.
+    fn end_second(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
+        let status = self.status(now);
+        on_event(&Event::Status(status));
+        let second = std::mem::replace(&mut self.second, Second::new(now));
+        if self.config.mode == Mode::Observe {
+            return;
+        }
+        let is_held = self.holder.is_engaged();
+        let has_losses = second.has_losses;
+        if second.active > 0 && self.rollback.on_second(now, status.rate, is_held, has_losses) {
+            let changes = self.holder.release(&mut self.connections);
+            holder::apply(&self.programs.slots, &mut self.connections, &changes);
+            changes.iter().for_each(|change| self.report_change(change, on_event));
+        } else if is_held {
+            self.services.remember(&mut self.connections, &mut self.programs.first_windows);
+        }
+    }
+
+    fn on_socket_event(
+        &mut self,
+        now: Duration,
+        event: SocketEvent,
+        on_event: &mut dyn FnMut(&Event<'_>),
+    ) {
+        match event {
+            SocketEvent::Opened { slot, cookie } => {
+                let slots = &self.programs.slots;
+                if let Some(opened) = self.connections.open(slots, slot, cookie, &mut self.port) {
+                    on_event(&Event::Opened(opened));
+                }
+            }
+            SocketEvent::Closed { slot, cookie, received } => {
+                self.programs.free_slot(slot);
+                self.holder.close(now, cookie);
+                if let Some(closed) = self.connections.close(cookie) {
+                    self.second.received += received.saturating_sub(closed.received);
+                    on_event(&Event::Closed(&closed.connection, Bytes(received)));
+                }
+            }
+        }
+    }
+
+    fn report_change(&mut self, change: &WindowChange, on_event: &mut dyn FnMut(&Event<'_>)) {
+        if let Some(followed) = self.connections.get_mut(change.cookie) {
+            let reason = change.reason.map_or("lifted", |reason| reason.name());
+            on_event(&Event::Window(&followed.connection, change.window, reason));
+        }
+    }
+
+    fn status(&self, now: Duration) -> Status {
+        let counters = self.programs.counters();
+        Status {
+            connections: self.connections.len(),
+            active: self.second.active,
+            is_engaged: self.holder.is_engaged(),
+            is_rolled_back: self.rollback.is_paused(now),
+            rate: Bytes(self.second.received).per(now.saturating_sub(self.second.began)),
+            capacity: self.holder.capacity().or(self.port.capacity),
+            without_slot: counters.without_slot,
+            unfollowed: counters.unfollowed,
+            lost_events: counters.lost_events,
+        }
+    }
+}
+
+/// Returns the monotonic clock, by which the BPF program judges the heartbeat.
+fn monotonic() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
+    seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
+}

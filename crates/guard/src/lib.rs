@@ -1,0 +1,33 @@
+//! Receive windows of TCP connections that other programs own: ICTCP for a whole host.
+//!
+//! A BPF program (`bpf/guard.bpf.c`) follows each connection below a cgroup, and applies the
+//! windows that [`Guard`] orders. Nothing in the programs, their sockets' options or their peers
+//! changes.
+//!
+//! Parts: what the host must offer (`requirements`), the BPF programs and maps (`programs`), the
+//! state that they publish (`slot`), network namespaces (`namespaces`), the guarded interface
+//! (`port`), connections and who owns them (`connections`), the windows (`holder`), when they are
+//! lifted again (`rollback`), those of new connections (`services`), the loop (`guard`), and the
+//! end (`release`).
+//!
+//! Out of scope: the decision about windows, which is `bankfull_control::ictcp`.
+
+mod cgroups;
+mod connections;
+mod error;
+mod guard;
+mod holder;
+mod namespaces;
+mod port;
+mod programs;
+mod release;
+mod requirements;
+mod rollback;
+mod services;
+mod slot;
+
+pub use cgroups::find_mount as find_cgroup_mount;
+pub use connections::{Connection, Standing};
+pub use error::Error;
+pub use guard::{Config, Event, Guard, Mode, Status};
+pub use release::release;

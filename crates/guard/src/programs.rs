@@ -1,0 +1,340 @@
+//! BPF programs and maps: loading, attaching, and the state that both sides share.
+
+use crate::cgroups;
+use crate::error::Error;
+use crate::namespaces;
+use crate::slot::SLOT_WORDS;
+use aya::maps::{HashMap, Map, MapData, Queue, RingBuf};
+use aya::programs::iter::IterLink;
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::{CgroupAttachMode, Iter, SockOps};
+use aya::{Btf, Ebpf, EbpfLoader};
+use bankfull_sys::SharedWords;
+use rustix::fs::{FlockOperation, flock};
+use std::fmt;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Compiled programs; `scripts/build-bpf` makes them.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
+
+/// Directory of what outlives the guard.
+const PIN_DIRECTORY: &str = "/sys/fs/bpf/bankfull-guard";
+
+/// Connections at a time. (`MAX_CONNECTIONS` in `bpf/guard.bpf.c`)
+pub(crate) const MAX_CONNECTIONS: u32 = 1 << 16;
+
+/// Words of the control structure. (`struct control` in `bpf/guard.bpf.c`)
+const CONTROL_WORDS: usize = 5;
+
+/// Bytes of an event. (`struct event` in `bpf/guard.bpf.c`)
+const EVENT_BYTES: usize = 24;
+
+/// Kinds of event. (`enum event_kind` in `bpf/guard.bpf.c`)
+const OPENED: u32 = 1;
+const CLOSED: u32 = 2;
+
+/// First windows of services, by server port, receiving side and network of the senders.
+pub(crate) type FirstWindows = HashMap<MapData, [u16; 4], u32>;
+
+/// Event of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketEvent {
+    /// A slot was given to a connection.
+    Opened { slot: u32, cookie: u64 },
+    /// A connection has ended after so many bytes.
+    Closed { slot: u32, cookie: u64, received: u64 },
+}
+
+/// Counters of the BPF program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Connections for which no slot was free.
+    pub(crate) without_slot: u64,
+    /// Events for which the ring had no room.
+    pub(crate) lost_events: u64,
+    /// Connections whose callbacks the kernel could not enable.
+    pub(crate) unfollowed: u64,
+    /// Windows lifted at the end.
+    pub(crate) lifted: u64,
+}
+
+/// Lock that one guard of a host holds.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _directory: File,
+}
+
+/// Takes the lock.
+///
+/// # Errors
+///
+/// Another guard runs, or the directory cannot be made.
+pub(crate) fn lock() -> Result<Lock, Error> {
+    fs::create_dir_all(PIN_DIRECTORY)
+        .map_err(|error| Error::of(format_args!("create {PIN_DIRECTORY}"), error))?;
+    let directory = File::open(PIN_DIRECTORY)
+        .map_err(|error| Error::of(format_args!("open {PIN_DIRECTORY}"), error))?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock { _directory: directory }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::new(
+            "another guard runs on this host: end it first, one guard covers all connections",
+        )),
+        Err(error) => Err(Error::of(format_args!("lock {PIN_DIRECTORY}"), error)),
+    }
+}
+
+/// True if an earlier guard has left its programs.
+pub(crate) fn has_remains() -> bool {
+    fs::read_dir(PIN_DIRECTORY).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Removes what outlives the guard; its programs end with that.
+pub(crate) fn remove_pins() {
+    for entry in fs::read_dir(PIN_DIRECTORY).into_iter().flatten().flatten() {
+        // What cannot be removed is replaced by the next guard.
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+fn pin_path(name: &str) -> PathBuf {
+    Path::new(PIN_DIRECTORY).join(name)
+}
+
+/// Loaded BPF programs with their maps.
+pub(crate) struct Programs {
+    ebpf: Ebpf,
+    pub(crate) slots: SharedWords,
+    control: SharedWords,
+    events: RingBuf<MapData>,
+    pub(crate) first_windows: FirstWindows,
+    free_slots: Queue<MapData, u32>,
+    link: Option<PinnedLink>,
+}
+
+impl fmt::Debug for Programs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Programs").field("counters", &self.counters()).finish_non_exhaustive()
+    }
+}
+
+impl Programs {
+    /// Loads programs and maps; maps that an earlier guard has left are used again.
+    pub(crate) fn load() -> Result<Self, Error> {
+        let btf = Btf::from_sys_fs()
+            .map_err(|error| Error::of("read the kernel's type information", error))?;
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&btf));
+        for name in ["tracked_sockets", "control"] {
+            loader.map_pin_path(name, pin_path(name));
+        }
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| Error::of("load the BPF programs", chain(&error)))?;
+        load_sock_ops(&mut ebpf)?;
+        for (name, kind) in [("adopt", "tcp"), ("lift", "tcp"), ("find_owners", "task_file")] {
+            load_iterator(&mut ebpf, name, kind, &btf)?;
+        }
+        let slots = shared_words(&mut ebpf, "slots", MAX_CONNECTIONS as usize * SLOT_WORDS)?;
+        let control = shared_words(&mut ebpf, "control", CONTROL_WORDS)?;
+        let events = take_map(&mut ebpf, "events")?;
+        let events = RingBuf::try_from(events).map_err(|error| Error::of("use the map", error))?;
+        let first_windows = take_map(&mut ebpf, "first_windows")?;
+        let first_windows =
+            HashMap::try_from(first_windows).map_err(|error| Error::of("use the map", error))?;
+        let free_slots = Queue::try_from(take_map(&mut ebpf, "free_slots")?)
+            .map_err(|error| Error::of("use the map", error))?;
+        Ok(Self { ebpf, slots, control, events, first_windows, free_slots, link: None })
+    }
+
+    /// Follows all connections below a cgroup from now on.
+    pub(crate) fn attach(&mut self, cgroup: &File) -> Result<(), Error> {
+        self.fill_free_slots()?;
+        let program = sock_ops(&mut self.ebpf)?;
+        // Links stand beside those of others in any case; the kernel refuses them with the flag.
+        let attached = program
+            .attach(cgroup.as_fd(), CgroupAttachMode::Single)
+            .and_then(|id| program.take_link(id));
+        let link =
+            attached.map_err(|error| Error::of("attach to the cgroup", chain(&error))).and_then(
+                |link| FdLink::try_from(link).map_err(|error| Error::of("keep the link", error)),
+            )?;
+        let pinned =
+            link.pin(pin_path("link")).map_err(|error| Error::of("pin the link", chain(&error)))?;
+        self.link = Some(pinned);
+        Ok(())
+    }
+
+    fn fill_free_slots(&mut self) -> Result<(), Error> {
+        for index in 0..MAX_CONNECTIONS {
+            self.free_slots
+                .push(index, 0)
+                .map_err(|error| Error::of("fill the queue of slots", error))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the slot of a connection that has ended.
+    pub(crate) fn free_slot(&mut self, slot: u32) {
+        // The queue has room for all slots.
+        let _ = self.free_slots.push(slot, 0);
+    }
+
+    /// Adopts the connections that processes of a cgroup have already.
+    pub(crate) fn adopt(&mut self, cgroup: &Path) -> Result<(), Error> {
+        namespaces::run_iterator(self.iterator("find_owners")?, None)?;
+        self.in_namespaces("adopt", cgroup)
+    }
+
+    /// Lifts the windows of all connections that processes of a cgroup have.
+    pub(crate) fn lift(&mut self, cgroup: &Path) -> Result<(), Error> {
+        self.in_namespaces("lift", cgroup)
+    }
+
+    fn in_namespaces(&mut self, name: &str, cgroup: &Path) -> Result<(), Error> {
+        // Sockets may be in the namespace of this process without another process in it.
+        namespaces::run_iterator(self.iterator(name)?, None)?;
+        for namespace in namespaces::of_processes(&cgroups::processes(cgroup)).into_values() {
+            // A container may end meanwhile, and its connections with it.
+            let _ = namespaces::run_iterator(self.iterator(name)?, Some(&namespace));
+        }
+        Ok(())
+    }
+
+    fn iterator(&mut self, name: &str) -> Result<IterLink, Error> {
+        let program = iterator_program(&mut self.ebpf, name)?;
+        let link = program.attach().and_then(|id| program.take_link(id));
+        link.map_err(|error| {
+            Error::of(format_args!("attach the BPF program {name}"), chain(&error))
+        })
+    }
+
+    /// Reports that the guard lives, at a time of the monotonic clock in nanoseconds.
+    pub(crate) fn beat(&self, now_ns: u64) {
+        self.control.store(0, now_ns);
+    }
+
+    /// Returns the counters.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            without_slot: self.control.load(1),
+            lost_events: self.control.load(2),
+            unfollowed: self.control.load(3),
+            lifted: self.control.load(4),
+        }
+    }
+
+    /// Returns the next event.
+    pub(crate) fn next_event(&mut self) -> Option<SocketEvent> {
+        loop {
+            let item = self.events.next()?;
+            if let Some(event) = parse_event(&item) {
+                return Some(event);
+            }
+        }
+    }
+}
+
+/// Parses an event; `None` if it is of no known kind.
+fn parse_event(bytes: &[u8]) -> Option<SocketEvent> {
+    let bytes: &[u8; EVENT_BYTES] = bytes.try_into().ok()?;
+    let half =
+        |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let (_, longs) = bytes.split_at(8);
+    let mut longs = longs
+        .chunks_exact(8)
+        .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
+    let (slot, cookie, received) = (half(4), longs.next()?, longs.next()?);
+    match half(0) {
+        OPENED => Some(SocketEvent::Opened { slot, cookie }),
+        CLOSED => Some(SocketEvent::Closed { slot, cookie, received }),
+        _ => None,
+    }
+}
+
+/// Returns an error with its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text.replace('\n', "; ")
+}
+
+fn take_map(ebpf: &mut Ebpf, name: &str) -> Result<Map, Error> {
+    ebpf.take_map(name).ok_or_else(|| Error::new(format!("the BPF object lacks the map {name}")))
+}
+
+/// Maps an array into this process; the map itself stays loaded.
+fn shared_words(ebpf: &mut Ebpf, name: &str, words: usize) -> Result<SharedWords, Error> {
+    let Map::Array(array) = take_map(ebpf, name)? else {
+        return Err(Error::new(format!("the map {name} is no array")));
+    };
+    SharedWords::map(array.fd(), words)
+        .map_err(|error| Error::of(format_args!("map the array {name}"), error))
+}
+
+fn missing_program(name: &str) -> Error {
+    Error::new(format!("the BPF object lacks the program {name}"))
+}
+
+fn sock_ops(ebpf: &mut Ebpf) -> Result<&mut SockOps, Error> {
+    let program = ebpf.program_mut("follow").ok_or_else(|| missing_program("follow"))?;
+    program.try_into().map_err(|error| Error::of_program("follow", &error))
+}
+
+fn iterator_program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Iter, Error> {
+    let program = ebpf.program_mut(name).ok_or_else(|| missing_program(name))?;
+    program.try_into().map_err(|error| Error::of_program(name, &error))
+}
+
+fn load_sock_ops(ebpf: &mut Ebpf) -> Result<(), Error> {
+    sock_ops(ebpf)?.load().map_err(|error| Error::of_program("follow", &error))
+}
+
+fn load_iterator(ebpf: &mut Ebpf, name: &str, kind: &str, btf: &Btf) -> Result<(), Error> {
+    iterator_program(ebpf, name)?.load(kind, btf).map_err(|error| Error::of_program(name, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Skipped on other systems than that of the object, whose compiler and headers differ.
+    #[test]
+    fn object_is_that_of_its_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let has = |path: &str| Path::new(path).exists();
+        let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let is_ready = has("/usr/bin/clang-14") && has("/usr/include/bpf/bpf_helpers.h");
+        if !is_ready || !system.contains("VERSION_CODENAME=bookworm") {
+            eprintln!("skipped: needs Debian 12 with clang-14, llvm-14 and libbpf-dev");
+            return;
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let object = scratch.path().join("guard.bpf.o");
+        let script = root.join("scripts/build-bpf");
+        assert!(Command::new(script).arg(&object).status().unwrap().success());
+        let is_equal = fs::read(&object).unwrap() == OBJECT;
+        assert!(is_equal, "run scripts/build-bpf and commit crates/guard/bpf/guard.bpf.o");
+    }
+
+    #[test]
+    fn events_are_parsed_or_skipped() {
+        let event = |kind: u32| {
+            let halves = [kind.to_ne_bytes(), 9_u32.to_ne_bytes()].concat();
+            let longs = [70_u64.to_ne_bytes(), 5000_u64.to_ne_bytes()].concat();
+            [halves, longs].concat()
+        };
+        let opened = SocketEvent::Opened { slot: 9, cookie: 70 };
+        let closed = SocketEvent::Closed { slot: 9, cookie: 70, received: 5000 };
+        assert_eq!(parse_event(&event(OPENED)), Some(opened));
+        assert_eq!(parse_event(&event(CLOSED)), Some(closed));
+        assert_eq!(parse_event(&event(3)), None);
+        assert_eq!(parse_event(&event(OPENED)[..23]), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! End of a guard that left its programs, as one that was killed does.
+
+use crate::cgroups;
+use crate::error::Error;
+use crate::programs::{self, Programs};
+use crate::requirements;
+use std::path::Path;
+
+/// Lifts all windows that an earlier guard has set, and removes its programs.
+///
+/// Returns the number of windows lifted; `None` if no guard has left anything.
+///
+/// # Errors
+///
+/// A guard still runs, or the host lacks what it needs.
+pub fn release() -> Result<Option<u64>, Error> {
+    requirements::check()?;
+    let _lock = programs::lock()?;
+    remove_remains(&cgroups::find_mount()?)
+}
+
+/// Lifts the windows of an earlier guard. The caller holds the lock.
+pub(crate) fn remove_remains(cgroup: &Path) -> Result<Option<u64>, Error> {
+    if !programs::has_remains() {
+        return Ok(None);
+    }
+    let mut earlier = Programs::load()?;
+    let before = earlier.counters().lifted;
+    earlier.lift(cgroup)?;
+    let lifted = earlier.counters().lifted.saturating_sub(before);
+    programs::remove_pins();
+    Ok(Some(lifted))
+}

@@ -1,0 +1,126 @@
+//! Roll-back: windows are lifted for a while if less arrives with them than before.
+
+use bankfull_control::Rate;
+use std::time::Duration;
+
+/// Rate with held windows, of that before, below which they count as harmful. (chosen: rates of
+/// programs vary by less from second to second; the controller loses at most a tenth)
+const HARMFUL_FRACTION: f64 = 0.8;
+
+/// Seconds in a row before windows are lifted. (chosen: one may be a pause of the programs)
+const HARMFUL_SECONDS: u32 = 3;
+
+/// First time without windows, which doubles with each repetition. (chosen)
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Longest time without windows. (chosen)
+const MAX_PAUSE: Duration = Duration::from_secs(640);
+
+/// Judge of the held windows.
+#[derive(Debug)]
+pub(crate) struct Rollback {
+    /// Highest rate of the free seconds before the windows were held.
+    free_rate: Rate,
+    harmful_seconds: u32,
+    was_held: bool,
+    pause: Duration,
+    paused_until: Duration,
+}
+
+impl Rollback {
+    pub(crate) fn new() -> Self {
+        Self {
+            free_rate: Rate::default(),
+            harmful_seconds: 0,
+            was_held: false,
+            pause: FIRST_PAUSE,
+            paused_until: Duration::ZERO,
+        }
+    }
+
+    /// True while windows stay free.
+    pub(crate) fn is_paused(&self, now: Duration) -> bool {
+        now < self.paused_until
+    }
+
+    /// Records a second in which so much arrived while connections were receiving. Returns whether
+    /// the windows are to be lifted.
+    pub(crate) fn on_second(
+        &mut self,
+        now: Duration,
+        rate: Rate,
+        is_held: bool,
+        has_losses: bool,
+    ) -> bool {
+        if !is_held {
+            // The comparison is with what came just before.
+            let before = if self.was_held { Rate::default() } else { self.free_rate };
+            (self.free_rate, self.was_held, self.harmful_seconds) = (before.max(rate), false, 0);
+            return false;
+        }
+        self.was_held = true;
+        let limit = self.free_rate.bits_per_sec() as f64 * HARMFUL_FRACTION;
+        // Losses show that something else limits the senders.
+        let is_harmful = !has_losses && (rate.bits_per_sec() as f64) < limit;
+        self.harmful_seconds = if is_harmful { self.harmful_seconds + 1 } else { 0 };
+        if self.harmful_seconds < HARMFUL_SECONDS {
+            return false;
+        }
+        self.paused_until = now + self.pause;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+        self.harmful_seconds = 0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn mbit(rate: u64) -> Rate {
+        Rate::from_bits_per_sec(rate as f64 * 1e6)
+    }
+
+    /// Records seconds of (rate, held); returns after how many windows were lifted.
+    fn lifted_after(seconds: &[(u64, bool)], has_losses: bool) -> Option<usize> {
+        let mut rollback = Rollback::new();
+        seconds.iter().enumerate().find_map(|(at, &(rate, is_held))| {
+            let now = SECOND * (at as u32 + 1);
+            rollback.on_second(now, mbit(rate), is_held, has_losses).then_some(at + 1)
+        })
+    }
+
+    #[test]
+    fn lower_rate_with_windows_lifts_them() {
+        let seconds = [(900, false), (700, true), (650, true), (700, true), (700, true)];
+        assert_eq!(lifted_after(&seconds, false), Some(4));
+        assert_eq!(lifted_after(&seconds, true), None, "losses limit the senders");
+    }
+
+    #[test]
+    fn equal_rate_and_short_pauses_keep_windows() {
+        let seconds =
+            [(900, false), (880, true), (100, true), (900, true), (100, true), (100, true)];
+        assert_eq!(lifted_after(&seconds, false), None);
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let mut rollback = Rollback::new();
+        let mut now = SECOND;
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            rollback.on_second(now, mbit(900), false, false);
+            while !rollback.on_second(now, mbit(100), true, false) {
+                now += SECOND;
+            }
+            assert!(rollback.is_paused(now));
+            pauses.push((rollback.paused_until - now).as_secs());
+            now = rollback.paused_until;
+            assert!(!rollback.is_paused(now));
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
+    }
+}

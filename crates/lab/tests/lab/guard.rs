@@ -1,0 +1,298 @@
+//! `bankfull guard` over real sockets between two namespaces: seeing, holding, and ends.
+//!
+//! Uses the program built by the workspace's tests, and is skipped with a message without it, or
+//! where BPF is not permitted.
+
+use super::copies::program;
+use bankfull_lab::base::notify;
+use bankfull_lab::topology::hosts::{Hosts, HostsConfig};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PORT: u16 = 7800;
+
+/// Timeout of a condition. (chosen: several times what it takes on a busy machine)
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Window beyond which a connection counts as free: twice what four senders share of the queue.
+const FREE_WINDOW: u32 = 100_000;
+
+/// One guard runs on a host at a time.
+static HOST: Mutex<()> = Mutex::new(());
+
+/// Two hosts, of which the second receives.
+struct Scene {
+    guard: Option<Child>,
+    hosts: Hosts,
+    program: PathBuf,
+    scratch: TempDir,
+    _host: MutexGuard<'static, ()>,
+}
+
+/// Connections on which the first host sends without end.
+struct Flows {
+    receivers: Vec<TcpStream>,
+    received: Arc<AtomicU64>,
+    is_ended: Arc<AtomicBool>,
+}
+
+impl Scene {
+    /// Creates the hosts; `None`, with a message, if they or BPF are not permitted.
+    fn new() -> Option<Self> {
+        let host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = program()?;
+        let hosts = match Hosts::create_pair(&HostsConfig::default()) {
+            Ok(hosts) => hosts,
+            Err(error) => {
+                notify(&format!("skipped: {error}"));
+                return None;
+            }
+        };
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        if !mounts.lines().any(|line| line.contains(" /sys/fs/bpf bpf ")) {
+            let mount = ["-t", "bpf", "bpf", "/sys/fs/bpf"];
+            let _ = Command::new("mount").args(mount).stderr(Stdio::null()).status();
+        }
+        let scratch = TempDir::with_prefix("bankfull-lab-").unwrap();
+        let released = Command::new(&program).args(["guard", "--release"]).output().unwrap();
+        if !released.status.success() {
+            notify(&format!("skipped: {}", String::from_utf8_lossy(&released.stderr).trim()));
+            return None;
+        }
+        Some(Self { guard: None, hosts, program, scratch, _host: host })
+    }
+
+    fn output(&self) -> PathBuf {
+        self.scratch.path().join("guard.out")
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["guard", "--interface", "lab0", "--json", "--link-rate", "1gbit"]);
+        command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start_guard(&mut self, flags: &[&str]) {
+        let mut command = self.command(flags);
+        command.stdout(File::create(self.output()).unwrap());
+        let mut guard = self.hosts.spawn(1, &mut command).unwrap();
+        wait_until("start", || {
+            if guard.try_wait().unwrap().is_some() {
+                let mut text = String::new();
+                guard.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+                panic!("the guard has ended: {text}");
+            }
+            !self.events("start").is_empty()
+        });
+        self.guard = Some(guard);
+    }
+
+    /// Returns the events of a kind so far.
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.output()).unwrap();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["event"] == kind).collect()
+    }
+
+    fn wait_for(&self, kind: &str, is_one: impl Fn(&Value) -> bool) -> Value {
+        let mut found = None;
+        wait_until(kind, || {
+            found = self.events(kind).into_iter().find(|event| is_one(event));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    fn end_guard(&mut self, signal: Signal) -> bool {
+        let mut guard = self.guard.take().unwrap();
+        let id = Pid::from_raw(i32::try_from(guard.id()).unwrap()).unwrap();
+        kill_process(id, signal).unwrap();
+        guard.wait().unwrap().success()
+    }
+
+    /// Connects the hosts, without data yet.
+    fn connect(&self, count: usize) -> (Vec<TcpStream>, Vec<TcpStream>) {
+        let address = SocketAddr::from((Hosts::address(1), PORT));
+        let listener = self.hosts.run_on(1, || TcpListener::bind(address)).unwrap();
+        let pair = |_| {
+            let sender = self.hosts.run_on(0, || TcpStream::connect(address)).unwrap();
+            (sender, listener.accept().unwrap().0)
+        };
+        (0..count).map(pair).unzip()
+    }
+
+    /// Sends on connections until the flows are dropped.
+    fn send(&self, (senders, receivers): (Vec<TcpStream>, Vec<TcpStream>)) -> Flows {
+        let received = Arc::new(AtomicU64::new(0));
+        let is_ended = Arc::new(AtomicBool::new(false));
+        for mut sender in senders {
+            let is_ended = Arc::clone(&is_ended);
+            thread::spawn(move || {
+                let block = vec![1; 64 << 10];
+                while !is_ended.load(Ordering::Relaxed) && sender.write_all(&block).is_ok() {}
+            });
+        }
+        for receiver in &receivers {
+            let (mut receiver, received) = (receiver.try_clone().unwrap(), Arc::clone(&received));
+            thread::spawn(move || {
+                let mut block = vec![0; 64 << 10];
+                while let Ok(bytes @ 1..) = receiver.read(&mut block) {
+                    received.fetch_add(bytes as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        Flows { receivers, received, is_ended }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
+        let _ = Command::new(&self.program).args(["guard", "--release"]).output();
+    }
+}
+
+impl Flows {
+    /// Returns the largest window that a receiver offers.
+    fn max_window(&self) -> u32 {
+        let windows = self.receivers.iter().map(|one| bankfull_sys::tcp_info(one).unwrap().rcv_wnd);
+        windows.map(Option::unwrap_or_default).max().unwrap_or_default()
+    }
+
+    fn min_window(&self) -> u32 {
+        let windows = self.receivers.iter().map(|one| bankfull_sys::tcp_info(one).unwrap().rcv_wnd);
+        windows.map(Option::unwrap_or_default).min().unwrap_or_default()
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+        for receiver in &self.receivers {
+            let _ = receiver.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_met() {
+        assert!(Instant::now() < end, "timeout: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn guard_sees_connections_from_before_and_after() {
+    let Some(mut scene) = Scene::new() else { return };
+    let before = scene.connect(1);
+    scene.start_guard(&[]);
+    let after = scene.connect(1);
+    let port = |stream: &TcpStream| u64::from(stream.local_addr().unwrap().port());
+    for (senders, is_passive) in [(&before.0, false), (&after.0, true)] {
+        let address = format!("{}:{}", Hosts::address(0), port(&senders[0]));
+        let seen = scene.wait_for("connection", |event| event["remote"] == address.as_str());
+        assert_eq!(seen["local"], format!("{}:{PORT}", Hosts::address(1)));
+        assert_eq!(seen["standing"], "guarded");
+        assert_eq!(seen["process"], u64::from(std::process::id()), "{seen}");
+        assert_eq!(seen["passive"], is_passive, "the side is unknown for the one from before");
+        assert!(seen["rtt_seconds"].as_f64().unwrap() < 0.1, "{seen}");
+    }
+    let (mut senders, receivers) = after;
+    senders[0].write_all(&[7; 5000]).unwrap();
+    drop(senders);
+    let mut content = Vec::new();
+    (&receivers[0]).read_to_end(&mut content).unwrap();
+    drop(receivers);
+    // The kernel counts the end of the stream as a byte.
+    let closed = scene.wait_for("closed", |event| event["bytes"] == 5001);
+    assert!(closed["id"].as_u64().is_some(), "{closed}");
+    assert!(scene.end_guard(Signal::TERM));
+}
+
+#[test]
+fn guard_holds_windows_and_lifts_them_at_its_end() {
+    let Some(mut scene) = Scene::new() else { return };
+    let old = scene.connect(2);
+    scene.start_guard(&["--mode", "hold"]);
+    let flows = [scene.send(old), scene.send(scene.connect(2))];
+    let max_window = || flows.iter().map(Flows::max_window).max().unwrap();
+    wait_until("windows fit the port", || max_window() < FREE_WINDOW / 2);
+    let reason = scene.wait_for("window", |event| event["window_bytes"].is_u64());
+    assert!(reason["reason"].is_string(), "{reason}");
+    let before = flows[0].received.load(Ordering::Relaxed);
+    wait_until("data goes on", || flows[0].received.load(Ordering::Relaxed) > before + (1 << 20));
+    assert!(scene.end_guard(Signal::TERM));
+    let min_window = || flows.iter().map(Flows::min_window).min().unwrap();
+    wait_until("windows are free", || min_window() > FREE_WINDOW);
+}
+
+#[test]
+fn observing_guard_changes_no_window() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&[]);
+    let flows = scene.send(scene.connect(4));
+    scene.wait_for("window", |event| event["window_bytes"].is_u64());
+    wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
+    scene.wait_for("status", |event| event["engaged"] == true);
+    assert!(flows.min_window() > FREE_WINDOW);
+}
+
+#[test]
+fn killed_guard_frees_connections_that_receive() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let flows = scene.send(scene.connect(4));
+    wait_until("windows fit the port", || {
+        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
+    });
+    scene.end_guard(Signal::KILL);
+    wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
+}
+
+#[test]
+fn release_lifts_idle_connections_of_a_killed_guard() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let flows = scene.send(scene.connect(4));
+    wait_until("windows fit the port", || {
+        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
+    });
+    scene.end_guard(Signal::KILL);
+    // Idle within the second of the heartbeat.
+    flows.is_ended.store(true, Ordering::Relaxed);
+    let mut release = Command::new(&scene.program);
+    release.args(["guard", "--release", "--json"]).stdout(Stdio::piped());
+    let output = release.output().unwrap();
+    assert!(output.status.success());
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(line["windows"].as_u64().is_some(), "{line}");
+    let again = Command::new(&scene.program).args(["guard", "--release"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&again.stderr).contains("no guard has left anything"));
+}
+
+#[test]
+fn second_guard_is_refused() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&[]);
+    let mut command = scene.command(&[]);
+    command.stdout(Stdio::null());
+    let second = scene.hosts.spawn(1, &mut command).unwrap().wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && text.contains("another guard runs"), "{text}");
+    scene.wait_for("status", |event| event["connections"].is_u64());
+}
