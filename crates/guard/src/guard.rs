@@ -14,7 +14,7 @@ use bankfull_control::path_control::TICK;
 use bankfull_control::{Bytes, Rate};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -146,10 +146,9 @@ impl Guard {
         })?;
         let lock = programs::lock()?;
         let lifted_before = release::remove_remains(&mount)?;
-        let mut programs = Programs::load()?;
-        programs.beat(monotonic().as_nanos() as u64);
-        programs.attach(&directory)?;
-        programs.adopt(&cgroup)?;
+        // What was pinned before a failure would look like the remains of a guard.
+        let programs =
+            start_programs(&directory, &cgroup).inspect_err(|_| programs::remove_pins())?;
         let connections = Connections::new(Paths::new(mount), config.max_rtt);
         let holder = Holder::new(config.min_window_segments);
         let now = monotonic();
@@ -282,6 +281,15 @@ impl Guard {
             lost_events: counters.lost_events,
         }
     }
+}
+
+/// Loads the programs, and follows the connections below a cgroup.
+fn start_programs(directory: &File, cgroup: &Path) -> Result<Programs, Error> {
+    let mut programs = Programs::load()?;
+    programs.beat(monotonic().as_nanos() as u64);
+    programs.attach(directory)?;
+    programs.adopt(cgroup)?;
+    Ok(programs)
 }
 
 /// Returns the monotonic clock, by which the BPF program judges the heartbeat.
