@@ -34,6 +34,7 @@ fn guard(interface: &str, flags: &GuardFlags, output: &mut GuardOutput) -> Resul
     let config = Config {
         interface: interface.to_owned(),
         cgroup: flags.cgroup.clone(),
+        guests: flags.guests.clone(),
         link_rate: flags.link_rate,
         mode: match flags.mode {
             GuardMode::Observe => Mode::Observe,

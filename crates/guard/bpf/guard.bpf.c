@@ -9,66 +9,20 @@
  *
  * Without a heartbeat of the guard for a second, windows are lifted.
  */
-#include "kernel.h"
-
-#include <linux/bpf.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "forwarded.h"
+#include "state.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-#define AF_INET 2
-#define AF_INET6 10
-#define IPPROTO_TCP 6
 #define SOL_TCP 6
 #define TCP_WINDOW_CLAMP 10
 /* Linux 6.13. */
 #define GUARD_TCP_BPF_SOCK_OPS_CB_FLAGS 1008
-
-/* Connections at a time; further ones are counted and left alone. */
-#define MAX_CONNECTIONS 65536
-/* Age of a heartbeat after which windows are lifted. */
-#define HEARTBEAT_TIMEOUT_NS 1000000000ULL
 /* Window clamp of a new connection. (tcp_select_initial_window: U16_MAX << TCP_MAX_WSCALE) */
 #define UNLIMITED_WINDOW (65535U << 14)
-/* Smallest unit of windows of a socket, as the fixed-point RTTs are eighths of a microsecond. */
+/* Fixed-point RTTs of sockets are eighths of a microsecond. */
 #define RTT_SHIFT 3
-
 #define CALLBACKS (BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
-
-/* State of one connection. The guard writes `order` only; all else is written here. */
-struct slot {
-	__u64 cookie;     /* socket cookie; 0: free */
-	__u64 received;   /* payload bytes */
-	__u32 rtt_us;     /* receiver's estimate; 0: unknown */
-	__u32 min_rtt_us; /* smallest RTT of the handshake and of sent data */
-	__u32 out_of_order;
-	__u32 spurious;   /* duplicate segments that it reported by DSACK */
-	__u32 window;     /* offered */
-	__u32 clamp;
-	__u64 updated_ns;
-	__u64 order;      /* low half of the cookie, then the window in bytes; 0: none */
-	__u32 mss;
-	__u32 state;
-	__u8 remote[16];  /* IPv4 mapped to IPv6 */
-	__u8 local[16];
-	__u16 remote_port;
-	__u16 local_port;
-	__u32 is_passive;
-	__u64 cgroup;
-	__u32 netns;      /* inode of the network namespace */
-	__u32 owner;      /* process that listened or connected; 0: unknown */
-	__u64 opened_ns;
-};
-
-/* State of the guard and counters. The guard writes `heartbeat_ns` only. */
-struct control {
-	__u64 heartbeat_ns;
-	__u64 without_slot;  /* connections for which no slot was free */
-	__u64 lost_events;   /* events for which the ring had no room */
-	__u64 unfollowed;    /* connections whose callbacks the kernel could not enable */
-	__u64 lifted;        /* windows lifted since the heartbeat ended */
-};
 
 /* What the guard has done with a connection. */
 struct tracked {
@@ -76,58 +30,8 @@ struct tracked {
 	__u32 wanted;  /* window last ordered; 0: none */
 	__u32 applied; /* clamp that followed, which has a minimum */
 	__u32 is_counted;
+	struct starting starting;
 };
-
-enum event_kind { OPENED = 1, CLOSED = 2 };
-
-struct event {
-	__u32 kind;
-	__u32 slot;
-	__u64 cookie;
-	__u64 received;
-};
-
-/* Key of a first window: the server's port, the side that receives, and the sender's network. */
-struct service {
-	__u16 port;
-	__u16 is_passive;
-	__u32 network;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, MAX_CONNECTIONS);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct control);
-} control SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, MAX_CONNECTIONS);
-	__uint(key_size, 0);
-	__uint(value_size, sizeof(__u32));
-} free_slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
-} events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct service);
-	__type(value, __u32);
-} first_windows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -144,46 +48,6 @@ struct {
 	__type(value, __u32);
 } owners SEC(".maps");
 
-static __always_inline struct control *guard_control(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&control, &zero);
-}
-
-static __always_inline int is_alive(const struct control *control, __u64 now)
-{
-	/* The heartbeat may be newer than `now`, as another CPU wrote it. */
-	return control->heartbeat_ns + HEARTBEAT_TIMEOUT_NS > now;
-}
-
-static __always_inline void map_address(__u8 *to, __be32 address)
-{
-	__builtin_memset(to, 0, 10);
-	to[10] = 0xff;
-	to[11] = 0xff;
-	__builtin_memcpy(to + 12, &address, 4);
-}
-
-/* Returns whether the ring had room. */
-static __always_inline int send_event(struct control *control, __u32 kind, __u32 index,
-				      const struct slot *slot)
-{
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-
-	if (!event) {
-		__sync_fetch_and_add(&control->lost_events, 1);
-		return 0;
-	}
-	event->kind = kind;
-	event->slot = index;
-	event->cookie = slot->cookie;
-	event->received = slot->received;
-	/* The guard reads at its ticks. */
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
-	return 1;
-}
-
 /* Publishes what changes in the course of a connection. */
 static __always_inline void publish(struct slot *slot, struct tcp_sock *tp, __u64 now)
 {
@@ -191,7 +55,6 @@ static __always_inline void publish(struct slot *slot, struct tcp_sock *tp, __u6
 	slot->rtt_us = tp->rcv_rtt_est.rtt_us >> RTT_SHIFT;
 	slot->min_rtt_us = tp->rtt_min.s[0].v;
 	slot->out_of_order = tp->rcv_ooopack;
-	slot->spurious = tp->dsack_dups;
 	slot->window = tp->rcv_wnd;
 	slot->clamp = tp->window_clamp;
 	slot->updated_ns = now;
@@ -224,7 +87,7 @@ static __always_inline void publish_addresses(struct slot *slot, struct tcp_sock
 
 /* Gives a connection a slot. Returns whether one was free. */
 static __always_inline int open_slot(struct control *control, struct tracked *tracked,
-				     struct tcp_sock *tp, __u64 cookie, __u32 is_passive,
+				     struct tcp_sock *tp, __u64 cookie, __u32 flags,
 				     __u32 owner)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -241,15 +104,53 @@ static __always_inline int open_slot(struct control *control, struct tracked *tr
 	tracked->slot = index;
 	tracked->wanted = 0;
 	tracked->applied = 0;
+	tracked->starting.active_ns = 0;
+	tracked->starting.window = 0;
 	publish_addresses(slot, tp);
 	publish(slot, tp, now);
 	slot->mss = tp->advmss;
-	slot->is_passive = is_passive;
+	slot->flags = flags;
 	slot->owner = owner;
-	slot->opened_ns = now;
 	slot->cookie = cookie;
-	send_event(control, OPENED, index, slot);
+	/* The guard reads at its ticks. */
+	send_event(control, OPENED, index, slot, BPF_RB_NO_WAKEUP);
 	return 1;
+}
+
+/* Returns the first window of a connection's service; none: it has no guarded connections. */
+static __always_inline __u32 *service_of(struct bpf_sock_ops *ctx)
+{
+	__u32 ip6[4] = {};
+
+	if (ctx->family == AF_INET6) {
+		ip6[0] = ctx->remote_ip6[0];
+		ip6[1] = ctx->remote_ip6[1];
+		ip6[2] = ctx->remote_ip6[2];
+		ip6[3] = ctx->remote_ip6[3];
+	}
+	return find_service(bpf_ntohl(ctx->remote_port), ctx->local_port,
+			    network_of(ctx->family, ctx->remote_ip4, ip6));
+}
+
+/*
+ * Limits a connection that starts to receive, until the guard orders a window: many that start
+ * together would overflow the port before its next tick.
+ */
+static __always_inline void start(struct bpf_sock_ops *ctx, struct control *control,
+				  struct slot *slot, struct tracked *tracked,
+				  struct tcp_sock *tp, __u64 now)
+{
+	__u64 more = tp->bytes_received - slot->received;
+	__u32 rtt_us = tp->rtt_min.s[0].v;
+	int has_request = tp->write_seq != tp->snd_una;
+
+	if (!has_started(&tracked->starting, more, tp->advmss, has_request, now))
+		return;
+	tracked->starting.window = 0;
+	if (service_of(ctx) && rtt_us != ~0U)
+		tracked->starting.window =
+			take_window(control, tp->advmss, rtt_us, UNLIMITED_WINDOW);
+	report_start(control, tracked->slot, slot);
 }
 
 static __always_inline void set_window(void *target, struct tcp_sock *tp, struct tracked *tracked,
@@ -267,11 +168,8 @@ static __always_inline void set_window(void *target, struct tcp_sock *tp, struct
 static __always_inline void apply_order(void *target, struct control *control, struct slot *slot,
 					struct tracked *tracked, struct tcp_sock *tp, __u64 now)
 {
-	__u64 order = slot->order;
-	__u32 wanted = order >> 32 == (__u32)slot->cookie ? (__u32)order : 0;
+	__u32 wanted = wanted_window(control, slot, &tracked->starting, now);
 
-	if (!is_alive(control, now))
-		wanted = 0;
 	/* The kernel replaces the clamp when the ratio of data to memory changes. */
 	if (wanted == tracked->wanted && (!wanted || tp->window_clamp == tracked->applied))
 		return;
@@ -319,7 +217,7 @@ static __always_inline void open_connection(struct bpf_sock_ops *ctx, struct con
 		return;
 	tracked->is_counted = 1;
 	if (!open_slot(control, tracked, tp, bpf_get_socket_cookie(ctx),
-		       ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB, owner_of(sk))) {
+		       ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB ? PASSIVE : 0, owner_of(sk))) {
 		bpf_sk_storage_delete(&tracked_sockets, sk);
 		return;
 	}
@@ -343,6 +241,7 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!slot || !tp)
 		return;
+	start(ctx, control, slot, tracked, tp, now);
 	apply_order(ctx, control, slot, tracked, tp, now);
 	publish(slot, tp, now);
 }
@@ -368,33 +267,25 @@ static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct co
 	publish(slot, tp, bpf_ktime_get_ns());
 	bpf_sk_storage_delete(&tracked_sockets, sk);
 	/* The guard reads a slot once more, and returns it. */
-	if (!send_event(control, CLOSED, index, slot))
+	if (!send_event(control, CLOSED, index, slot, BPF_RB_NO_WAKEUP))
 		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
 }
 
-/* Number of the sender's network: /24, or /64 folded to 32 bits. */
-static __always_inline __u32 network_of(struct bpf_sock_ops *ctx)
-{
-	if (ctx->family == AF_INET)
-		return bpf_ntohl(ctx->remote_ip4) >> 8;
-	if (!ctx->remote_ip6[0] && !ctx->remote_ip6[1] && ctx->remote_ip6[2] == bpf_htonl(0xffff))
-		return bpf_ntohl(ctx->remote_ip6[3]) >> 8;
-	return bpf_ntohl(ctx->remote_ip6[0]) ^ bpf_ntohl(ctx->remote_ip6[1]);
-}
-
-/* Offers the first window that is remembered for the service. */
+/* Offers the first window of a service with guarded connections. */
 static __always_inline void set_first_window(struct bpf_sock_ops *ctx, struct control *control)
 {
-	struct service service = {};
-	__u32 *segments;
+	__u32 *remembered = service_of(ctx);
+	__u32 segments = MAX_FIRST_SEGMENTS;
 
-	/* A request that is not accepted yet is no full socket. */
-	service.is_passive = !ctx->is_fullsock;
-	service.port = service.is_passive ? ctx->local_port : bpf_ntohl(ctx->remote_port);
-	service.network = network_of(ctx);
-	segments = bpf_map_lookup_elem(&first_windows, &service);
-	if (segments && is_alive(control, bpf_ktime_get_ns()))
-		ctx->reply = *segments;
+	if (!remembered || !is_alive(control, bpf_ktime_get_ns()))
+		return;
+	if (*remembered && *remembered < segments)
+		segments = *remembered;
+	if (control->rate)
+		segments = take_window(control, DEFAULT_MSS, 0, segments * DEFAULT_MSS) /
+			   DEFAULT_MSS;
+	if (segments < MAX_FIRST_SEGMENTS)
+		ctx->reply = segments;
 }
 
 SEC("sockops")

@@ -83,12 +83,13 @@ struct tcp_rcv_rtt_est {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u64 bytes_received;
+	__u32 snd_una;
+	__u32 write_seq;
 	__u32 srtt_us;
 	struct minmax rtt_min;
 	__u32 rcv_wnd;
 	__u32 window_clamp;
 	__u32 rcv_ooopack;
-	__u32 dsack_dups;
 	__u16 advmss;
 	struct {
 		__u32 rtt_us;

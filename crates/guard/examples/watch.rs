@@ -19,6 +19,7 @@ fn main() -> Result<(), Error> {
     let mut guard = Guard::start(Config {
         interface: words.first().cloned().unwrap_or_default(),
         cgroup: None,
+        guests: Vec::new(),
         link_rate: numbers.first().map(|&bits| Rate::from_bits_per_sec(bits)),
         mode: if words.iter().any(|word| word == "hold") { Mode::Hold } else { Mode::Observe },
         min_window_segments: numbers.get(1).map_or(2, |&segments| segments as u64),

@@ -2,7 +2,7 @@
 
 use crate::cgroups::Paths;
 use crate::port::Port;
-use crate::slot::{Endpoints, Slot};
+use crate::slot::{self, Endpoints, Slot};
 use bankfull_sys::SharedWords;
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,8 +47,10 @@ pub struct Connection {
     pub remote: SocketAddr,
     /// Address of this host.
     pub local: SocketAddr,
-    /// Accepted by this host.
+    /// Accepted by this host, or by its guest.
     pub is_passive: bool,
+    /// That of a guest: it has no process here.
+    pub is_forwarded: bool,
     /// Path of the cgroup below its mount; empty if it is gone.
     pub cgroup: String,
     /// Inode of the network namespace.
@@ -87,14 +89,13 @@ impl Followed {
 #[derive(Debug)]
 pub(crate) struct Connections {
     by_cookie: BTreeMap<u64, Followed>,
-    guarded_count: usize,
     paths: Paths,
     max_rtt: Duration,
 }
 
 impl Connections {
     pub(crate) fn new(paths: Paths, max_rtt: Duration) -> Self {
-        Self { by_cookie: BTreeMap::new(), guarded_count: 0, paths, max_rtt }
+        Self { by_cookie: BTreeMap::new(), paths, max_rtt }
     }
 
     /// Adds the connection in a slot; `None` if another has taken the slot meanwhile.
@@ -119,7 +120,6 @@ impl Connections {
             lost_segments: 0,
             ordered: 0,
         };
-        self.guarded_count += usize::from(followed.is_guarded());
         self.by_cookie.insert(cookie, followed);
         self.by_cookie.get(&cookie).map(|followed| &followed.connection)
     }
@@ -139,6 +139,7 @@ impl Connections {
             remote: endpoints.remote,
             local: endpoints.local,
             is_passive: endpoints.is_passive,
+            is_forwarded: endpoints.is_forwarded,
             cgroup: self.paths.path(endpoints.cgroup),
             netns: endpoints.netns,
             process: endpoints.owner,
@@ -150,14 +151,14 @@ impl Connections {
 
     /// Removes a connection that has ended.
     pub(crate) fn close(&mut self, cookie: u64) -> Option<Followed> {
-        let closed = self.by_cookie.remove(&cookie)?;
-        self.guarded_count -= usize::from(closed.is_guarded());
-        Some(closed)
+        self.by_cookie.remove(&cookie)
     }
 
-    /// True if a connection's window may be set.
-    pub(crate) fn has_guarded(&self) -> bool {
-        self.guarded_count > 0
+    /// Returns cookies and slots of forwarded connections without packets since a time.
+    pub(crate) fn silent_forwarded(&self, slots: &SharedWords, since_ns: u64) -> Vec<(u64, u32)> {
+        let forwarded = self.by_cookie.iter().filter(|(_, one)| one.connection.is_forwarded);
+        let all = forwarded.map(|(&cookie, followed)| (cookie, followed.slot));
+        all.filter(|&(_, slot)| slot::updated_ns(slots, slot) < since_ns).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,15 +1,16 @@
 //! The loop of the guard: events, samples, decisions, orders, and a status once a second.
 
 use crate::cgroups::{self, Paths};
-use crate::connections::{Connection, Connections};
+use crate::connections::{Connection, Connections, Standing};
 use crate::error::Error;
-use crate::holder::{self, Holder, Totals, WindowChange};
+use crate::holder::{self, ACTIVE_TIME, Holder, Totals, WindowChange};
 use crate::port::Port;
-use crate::programs::{self, Lock, Programs, SocketEvent};
+use crate::programs::{self, Lock, Programs, SocketEvent, StartLimits};
 use crate::release;
 use crate::requirements;
 use crate::rollback::Rollback;
 use crate::services::Services;
+use bankfull_control::ictcp::INITIAL_QUEUE;
 use bankfull_control::path_control::TICK;
 use bankfull_control::{Bytes, Rate};
 use rustix::time::{ClockId, clock_gettime};
@@ -25,8 +26,12 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which routes to peers are looked up again. (chosen: a changed route is seen in time)
 const ROUTE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval of the ticks without guarded connections, below the heartbeat's timeout of a second.
+/// Longest interval of ticks while nothing is received, below the heartbeat's timeout of a second.
 const IDLE_TICK: Duration = Duration::from_millis(100);
+
+/// Silence after which a connection of a guest counts as closed. (Linux,
+/// nf_conntrack_tcp_timeout_unacknowledged: 300 s)
+const SILENT_TIME: Duration = Duration::from_secs(300);
 
 /// Mode of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,8 @@ pub struct Config {
     pub interface: String,
     /// Cgroup whose connections are seen; `None`: all of the host.
     pub cgroup: Option<PathBuf>,
+    /// Interfaces of this host behind which guests are.
+    pub guests: Vec<String>,
     /// Rate of the port in packets' bytes; `None`: that of the device, or measured.
     pub link_rate: Option<Rate>,
     /// Mode.
@@ -125,6 +132,8 @@ pub struct Guard {
     services: Services,
     second: Second,
     routes_at: Duration,
+    /// Starts of connections that were seen, and the time of the last ones.
+    starts: (u64, Duration),
     /// Windows that an earlier guard had left.
     lifted_before: Option<u64>,
     _lock: Lock,
@@ -137,7 +146,7 @@ impl Guard {
     ///
     /// A requirement that the host lacks, an unknown interface or cgroup, or another guard.
     pub fn start(config: Config) -> Result<Self, Error> {
-        requirements::check()?;
+        requirements::check(&config.guests)?;
         let port = Port::open(&config.interface, config.link_rate)?;
         let mount = cgroups::find_mount()?;
         let cgroup = config.cgroup.clone().unwrap_or_else(|| mount.clone());
@@ -147,8 +156,8 @@ impl Guard {
         let lock = programs::lock()?;
         let lifted_before = release::remove_remains(&mount)?;
         // What was pinned before a failure would look like the remains of a guard.
-        let programs =
-            start_programs(&directory, &cgroup).inspect_err(|_| programs::remove_pins())?;
+        let programs = start_programs(&directory, &cgroup, &config.guests)
+            .inspect_err(|_| programs::remove_pins())?;
         let connections = Connections::new(Paths::new(mount), config.max_rtt);
         let holder = Holder::new(config.min_window_segments);
         let now = monotonic();
@@ -163,6 +172,7 @@ impl Guard {
             services: Services::default(),
             second: Second::new(now),
             routes_at: now,
+            starts: (0, now),
             lifted_before,
             _lock: lock,
         })
@@ -177,8 +187,17 @@ impl Guard {
     /// Guards until a flag is set.
     pub fn run(&mut self, stop: &AtomicBool, on_event: &mut dyn FnMut(&Event<'_>)) {
         while !stop.load(Ordering::Relaxed) {
-            self.tick(monotonic(), on_event);
-            thread::sleep(if self.connections.has_guarded() { TICK } else { IDLE_TICK });
+            let now = monotonic();
+            let starts = self.programs.starts();
+            if starts != self.starts.0 {
+                self.starts = (starts, now);
+            }
+            let is_receiving = self.tick(now, on_event);
+            if is_receiving || now < self.starts.1 + ACTIVE_TIME {
+                thread::sleep(TICK);
+            } else {
+                self.programs.wait_for_start(starts, IDLE_TICK);
+            }
         }
     }
 
@@ -194,11 +213,13 @@ impl Guard {
         lifted
     }
 
-    fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
+    /// Returns whether a connection is receiving, or held.
+    fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) -> bool {
         self.programs.beat(now.as_nanos() as u64);
         if now >= self.routes_at + ROUTE_INTERVAL {
             self.routes_at = now;
             self.port.forget_routes();
+            self.close_silent(now, on_event);
         }
         while let Some(event) = self.programs.next_event() {
             self.on_socket_event(now, event, on_event);
@@ -210,11 +231,36 @@ impl Guard {
         if self.config.mode == Mode::Hold {
             holder::apply(slots, &mut self.connections, &changes);
         }
+        self.limit_starts(is_free, totals);
         changes.iter().for_each(|change| self.report_change(change, on_event));
         self.second.add(totals);
         if now >= self.second.began + STATUS_INTERVAL {
             self.end_second(now, on_event);
         }
+        totals.active > 0 || self.holder.is_engaged()
+    }
+
+    /// Closes forwarded connections without packets for long: their end may have been missed.
+    fn close_silent(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
+        let since_ns = now.saturating_sub(SILENT_TIME).as_nanos() as u64;
+        for (cookie, slot) in self.connections.silent_forwarded(&self.programs.slots, since_ns) {
+            self.programs.take_slot(slot);
+            self.holder.close(now, cookie);
+            if let Some(closed) = self.connections.close(cookie) {
+                on_event(&Event::Closed(&closed.connection, Bytes(closed.received)));
+            }
+        }
+    }
+
+    /// Limits the connections that start before the next tick.
+    fn limit_starts(&self, is_free: bool, totals: Totals) {
+        let is_held = self.config.mode == Mode::Hold && !is_free;
+        self.programs.limit_starts(&StartLimits {
+            capacity: self.holder.capacity().or(self.port.capacity).filter(|_| is_held),
+            queue: INITIAL_QUEUE,
+            taken: Bytes(totals.windows),
+            min_segments: self.config.min_window_segments,
+        });
     }
 
     /// Reports the status, and judges the windows of the last second.
@@ -231,8 +277,10 @@ impl Guard {
             let changes = self.holder.release(&mut self.connections);
             holder::apply(&self.programs.slots, &mut self.connections, &changes);
             changes.iter().for_each(|change| self.report_change(change, on_event));
-        } else if is_held {
-            self.services.remember(&mut self.connections, &mut self.programs.first_windows);
+        }
+        match self.holder.is_engaged() {
+            true => self.services.remember(&mut self.connections, &mut self.programs.services),
+            false => self.services.free(&mut self.programs.services),
         }
     }
 
@@ -246,6 +294,9 @@ impl Guard {
             SocketEvent::Opened { slot, cookie } => {
                 let slots = &self.programs.slots;
                 if let Some(opened) = self.connections.open(slots, slot, cookie, &mut self.port) {
+                    if opened.standing == Standing::Guarded {
+                        self.services.add(opened, &mut self.programs.services);
+                    }
                     on_event(&Event::Opened(opened));
                 }
             }
@@ -284,11 +335,12 @@ impl Guard {
 }
 
 /// Loads the programs, and follows the connections below a cgroup.
-fn start_programs(directory: &File, cgroup: &Path) -> Result<Programs, Error> {
+fn start_programs(directory: &File, cgroup: &Path, guests: &[String]) -> Result<Programs, Error> {
     let mut programs = Programs::load()?;
     programs.beat(monotonic().as_nanos() as u64);
     programs.attach(directory)?;
     programs.adopt(cgroup)?;
+    guests.iter().try_for_each(|interface| programs.attach_guests(interface))?;
     Ok(programs)
 }
 

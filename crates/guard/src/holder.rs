@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Time since its last data for which a connection counts as receiving. (minimum timeout of Linux,
 /// RFC 5681 §4.1: longer pauses restart a sender anyway)
-const ACTIVE_TIME: Duration = Duration::from_millis(200);
+pub(crate) const ACTIVE_TIME: Duration = Duration::from_millis(200);
 
 /// Time for which windows stay held once fewer than two connections receive. (chosen: rounds of
 /// requests have pauses)
@@ -33,6 +33,8 @@ pub(crate) struct Totals {
     pub(crate) active: usize,
     /// Bytes since the last tick.
     pub(crate) received: u64,
+    /// Windows of those that have received lately.
+    pub(crate) windows: u64,
     /// Segments were lost since the last tick.
     pub(crate) has_losses: bool,
 }
@@ -86,6 +88,7 @@ impl Holder {
             }
             let is_active = followed.active_at.is_some_and(|at| now < at + ACTIVE_TIME);
             totals.active += usize::from(is_active);
+            totals.windows += if is_active { u64::from(followed.ordered) } else { 0 };
             totals.received += more;
             let lost = lost_segments(&state);
             totals.has_losses |= lost > followed.lost_segments;
@@ -177,10 +180,9 @@ fn sample(id: u64, state: &Slot, before: u64) -> Sample {
     Sample { id, received, rtt, lost_segments: lost_segments(state) }
 }
 
-/// Returns the segments that count as lost: those out of order, as a receiver sees no others,
-/// without those that came twice.
+/// Returns the segments that count as lost: those out of order, as a receiver sees no others.
 fn lost_segments(state: &Slot) -> u64 {
-    state.out_of_order.saturating_sub(state.spurious).into()
+    state.out_of_order.into()
 }
 
 /// Returns a time that the kernel reports; `None` if it is unknown.
@@ -235,8 +237,9 @@ mod tests {
             let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
             self.store(index, 0, cookie);
             self.store(index, 2, u64::from_ne_bytes(pair(0, 100)));
-            self.store(index, 4, u64::from_ne_bytes(pair(65_535, 0)));
-            self.store(index, 7, u64::from_ne_bytes(pair(1460, 1)));
+            self.store(index, 3, u64::from_ne_bytes(pair(0, 65_535)));
+            self.store(index, 4, u64::from_ne_bytes(pair(0, 1460)));
+            self.store(index, 7, u64::from_ne_bytes(pair(1, 0)));
             self.store(index, 9, u64::from_ne_bytes(mapped[8..].try_into().unwrap()));
             let opened = self.connections.open(&self.slots, index, cookie, &mut self.port);
             assert_eq!(opened.unwrap().standing.name(), "guarded");

@@ -3,18 +3,22 @@
 use crate::cgroups;
 use crate::error::Error;
 use crate::namespaces;
-use crate::slot::SLOT_WORDS;
+use crate::slot::{self, SLOT_WORDS};
 use aya::maps::{HashMap, Map, MapData, Queue, RingBuf};
 use aya::programs::iter::IterLink;
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::{CgroupAttachMode, Iter, SockOps};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{CgroupAttachMode, Iter, LinkOrder, SchedClassifier, SockOps, TcAttachType};
 use aya::{Btf, Ebpf, EbpfLoader};
+use bankfull_control::{Bytes, Rate};
 use bankfull_sys::SharedWords;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Compiled programs; `scripts/build-bpf` makes them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
@@ -22,21 +26,46 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
 /// Directory of what outlives the guard.
 const PIN_DIRECTORY: &str = "/sys/fs/bpf/bankfull-guard";
 
-/// Connections at a time. (`MAX_CONNECTIONS` in `bpf/guard.bpf.c`)
+/// Connections at a time. (`MAX_CONNECTIONS` in `bpf/state.h`)
 pub(crate) const MAX_CONNECTIONS: u32 = 1 << 16;
 
-/// Words of the control structure. (`struct control` in `bpf/guard.bpf.c`)
-const CONTROL_WORDS: usize = 5;
+/// Words of the control structure. (`struct control` in `bpf/state.h`)
+mod word {
+    pub(super) const HEARTBEAT: usize = 0;
+    pub(super) const RATE: usize = 1;
+    pub(super) const QUEUE: usize = 2;
+    pub(super) const TAKEN: usize = 3;
+    pub(super) const MIN_SEGMENTS: usize = 4;
+    pub(super) const IS_ASLEEP: usize = 5;
+    pub(super) const STARTS: usize = 6;
+    pub(super) const WITHOUT_SLOT: usize = 8;
+    pub(super) const LOST_EVENTS: usize = 9;
+    pub(super) const UNFOLLOWED: usize = 10;
+    pub(super) const LIFTED: usize = 11;
+    pub(super) const COUNT: usize = 12;
+}
 
-/// Bytes of an event. (`struct event` in `bpf/guard.bpf.c`)
+/// Bytes of an event. (`struct event` in `bpf/state.h`)
 const EVENT_BYTES: usize = 24;
 
-/// Kinds of event. (`enum event_kind` in `bpf/guard.bpf.c`)
+/// Kinds of event. (`enum event_kind` in `bpf/state.h`)
 const OPENED: u32 = 1;
 const CLOSED: u32 = 2;
 
-/// First windows of services, by server port, receiving side and network of the senders.
-pub(crate) type FirstWindows = HashMap<MapData, [u16; 4], u32>;
+/// Services with guarded connections, and the first windows of new ones in segments; 0: free.
+pub(crate) type ServiceMap = HashMap<MapData, [u16; 4], u32>;
+
+/// Limits of connections that start to receive.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct StartLimits {
+    /// Capacity of the port in payload; `None`: starts are not limited.
+    pub(crate) capacity: Option<Rate>,
+    /// Bytes that may wait at the port.
+    pub(crate) queue: Bytes,
+    /// Bytes of the windows in use.
+    pub(crate) taken: Bytes,
+    pub(crate) min_segments: u64,
+}
 
 /// Event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +137,9 @@ pub(crate) struct Programs {
     pub(crate) slots: SharedWords,
     control: SharedWords,
     events: RingBuf<MapData>,
-    pub(crate) first_windows: FirstWindows,
+    pub(crate) services: ServiceMap,
     free_slots: Queue<MapData, u32>,
-    link: Option<PinnedLink>,
+    links: Vec<PinnedLink>,
 }
 
 impl fmt::Debug for Programs {
@@ -133,19 +162,22 @@ impl Programs {
             .load(OBJECT)
             .map_err(|error| Error::of("load the BPF programs", chain(&error)))?;
         load_sock_ops(&mut ebpf)?;
+        for name in ["from_guest", "to_guest"] {
+            let program = classifier(&mut ebpf, name)?;
+            program.load().map_err(|error| Error::of_program(name, &error))?;
+        }
         for (name, kind) in [("adopt", "tcp"), ("lift", "tcp"), ("find_owners", "task_file")] {
             load_iterator(&mut ebpf, name, kind, &btf)?;
         }
         let slots = shared_words(&mut ebpf, "slots", MAX_CONNECTIONS as usize * SLOT_WORDS)?;
-        let control = shared_words(&mut ebpf, "control", CONTROL_WORDS)?;
+        let control = shared_words(&mut ebpf, "control", word::COUNT)?;
         let events = take_map(&mut ebpf, "events")?;
         let events = RingBuf::try_from(events).map_err(|error| Error::of("use the map", error))?;
-        let first_windows = take_map(&mut ebpf, "first_windows")?;
-        let first_windows =
-            HashMap::try_from(first_windows).map_err(|error| Error::of("use the map", error))?;
+        let services = HashMap::try_from(take_map(&mut ebpf, "services")?)
+            .map_err(|error| Error::of("use the map", error))?;
         let free_slots = Queue::try_from(take_map(&mut ebpf, "free_slots")?)
             .map_err(|error| Error::of("use the map", error))?;
-        Ok(Self { ebpf, slots, control, events, first_windows, free_slots, link: None })
+        Ok(Self { ebpf, slots, control, events, services, free_slots, links: Vec::new() })
     }
 
     /// Follows all connections below a cgroup from now on.
@@ -156,13 +188,36 @@ impl Programs {
         let attached = program
             .attach(cgroup.as_fd(), CgroupAttachMode::Single)
             .and_then(|id| program.take_link(id));
-        let link =
-            attached.map_err(|error| Error::of("attach to the cgroup", chain(&error))).and_then(
-                |link| FdLink::try_from(link).map_err(|error| Error::of("keep the link", error)),
-            )?;
+        let link = attached.map_err(|error| Error::of("attach to the cgroup", chain(&error)))?;
+        let link = FdLink::try_from(link).map_err(|error| Error::of("keep the link", error))?;
+        self.pin(link, "link")
+    }
+
+    /// Follows the connections of guests behind an interface from now on.
+    pub(crate) fn attach_guests(&mut self, interface: &str) -> Result<(), Error> {
+        let directions =
+            [("from_guest", TcAttachType::Ingress), ("to_guest", TcAttachType::Egress)];
+        for (name, direction) in directions {
+            let program = classifier(&mut self.ebpf, name)?;
+            // Last, after the programs of others: what they drop does not count.
+            let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+            let link = program
+                .attach_with_options(interface, direction, options)
+                .and_then(|id| program.take_link(id))
+                .map_err(|error| {
+                    Error::of(format_args!("follow the guests of {interface}"), chain(&error))
+                })?;
+            let link = FdLink::try_from(link).map_err(|error| Error::of("keep the link", error))?;
+            self.pin(link, &format!("{name}-{interface}"))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a link beyond the end of this process.
+    fn pin(&mut self, link: FdLink, name: &str) -> Result<(), Error> {
         let pinned =
-            link.pin(pin_path("link")).map_err(|error| Error::of("pin the link", chain(&error)))?;
-        self.link = Some(pinned);
+            link.pin(pin_path(name)).map_err(|error| Error::of("pin the link", chain(&error)))?;
+        self.links.push(pinned);
         Ok(())
     }
 
@@ -173,6 +228,12 @@ impl Programs {
                 .map_err(|error| Error::of("fill the queue of slots", error))?;
         }
         Ok(())
+    }
+
+    /// Takes the slot of a forwarded connection that is silent.
+    pub(crate) fn take_slot(&mut self, slot: u32) {
+        slot::vacate(&self.slots, slot);
+        self.free_slot(slot);
     }
 
     /// Returns the slot of a connection that has ended.
@@ -212,16 +273,43 @@ impl Programs {
 
     /// Reports that the guard lives, at a time of the monotonic clock in nanoseconds.
     pub(crate) fn beat(&self, now_ns: u64) {
-        self.control.store(0, now_ns);
+        self.control.store(word::HEARTBEAT, now_ns);
+    }
+
+    /// Limits the connections that start until the next call.
+    pub(crate) fn limit_starts(&self, limits: &StartLimits) {
+        let rate = limits.capacity.map_or(0, |rate| rate.bytes_per_sec());
+        self.control.store(word::QUEUE, limits.queue.0);
+        self.control.store(word::TAKEN, limits.taken.0);
+        self.control.store(word::MIN_SEGMENTS, limits.min_segments);
+        self.control.store(word::RATE, rate);
+    }
+
+    /// Returns the number of starts of connections so far.
+    pub(crate) fn starts(&self) -> u64 {
+        self.control.load(word::STARTS)
+    }
+
+    /// Waits for a start beyond so many, or for a timeout.
+    pub(crate) fn wait_for_start(&self, starts: u64, timeout: Duration) {
+        self.control.store(word::IS_ASLEEP, 1);
+        // One that came before does not wake.
+        if self.starts() == starts {
+            let mut events = [PollFd::new(&self.events, PollFlags::IN)];
+            let timeout = Timespec::try_from(timeout).ok();
+            // A signal ends it earlier, which does no harm.
+            let _ = poll(&mut events, timeout.as_ref());
+        }
+        self.control.store(word::IS_ASLEEP, 0);
     }
 
     /// Returns the counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
-            without_slot: self.control.load(1),
-            lost_events: self.control.load(2),
-            unfollowed: self.control.load(3),
-            lifted: self.control.load(4),
+            without_slot: self.control.load(word::WITHOUT_SLOT),
+            lost_events: self.control.load(word::LOST_EVENTS),
+            unfollowed: self.control.load(word::UNFOLLOWED),
+            lifted: self.control.load(word::LIFTED),
         }
     }
 
@@ -284,6 +372,11 @@ fn missing_program(name: &str) -> Error {
 fn sock_ops(ebpf: &mut Ebpf) -> Result<&mut SockOps, Error> {
     let program = ebpf.program_mut("follow").ok_or_else(|| missing_program("follow"))?;
     program.try_into().map_err(|error| Error::of_program("follow", &error))
+}
+
+fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, Error> {
+    let program = ebpf.program_mut(name).ok_or_else(|| missing_program(name))?;
+    program.try_into().map_err(|error| Error::of_program(name, &error))
 }
 
 fn iterator_program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Iter, Error> {

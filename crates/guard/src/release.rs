@@ -14,7 +14,7 @@ use std::path::Path;
 ///
 /// A guard still runs, or the host lacks what it needs.
 pub fn release() -> Result<Option<u64>, Error> {
-    requirements::check()?;
+    requirements::check(&[])?;
     let _lock = programs::lock()?;
     remove_remains(&cgroups::find_mount()?)
 }

@@ -14,17 +14,30 @@ const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// First kernel that clamps windows of established connections. (`tcp_set_window_clamp`)
 const MIN_KERNEL: (u32, u32) = (5, 15);
 
-/// Checks that the guard can run on this host.
+/// First kernel with links of programs to interfaces. (tcx)
+const MIN_GUEST_KERNEL: (u32, u32) = (6, 6);
+
+/// Checks that the guard can run on this host, and follow guests behind these interfaces.
 ///
 /// # Errors
 ///
 /// The first requirement that is missing, and the way out.
-pub(crate) fn check() -> Result<(), Error> {
-    if let Some(version) = bankfull_sys::kernel_version().filter(|&version| version < MIN_KERNEL) {
+pub(crate) fn check(guests: &[String]) -> Result<(), Error> {
+    let version = bankfull_sys::kernel_version();
+    if let Some(version) = version.filter(|&version| version < MIN_KERNEL) {
         return Err(Error::new(format!(
             "Linux {}.{} cannot change windows of running connections, Linux {}.{} can: use \
              bankfull gather, whose senders wait for grants",
             version.0, version.1, MIN_KERNEL.0, MIN_KERNEL.1
+        )));
+    }
+    if let (Some(version), Some(interface)) = (version, guests.first())
+        && version < MIN_GUEST_KERNEL
+    {
+        return Err(Error::new(format!(
+            "Linux {}.{} cannot follow the guests of {interface}, Linux {}.{} can: without --guest, \
+             the programs of this host are guarded",
+            version.0, version.1, MIN_GUEST_KERNEL.0, MIN_GUEST_KERNEL.1
         )));
     }
     check_rights()?;

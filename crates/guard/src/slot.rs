@@ -1,4 +1,4 @@
-//! State of one connection, as the BPF program publishes it (`struct slot` in `bpf/guard.bpf.c`).
+//! State of one connection, as the BPF program publishes it (`struct slot` in `bpf/state.h`).
 
 use bankfull_sys::SharedWords;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -6,8 +6,15 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// Words of a slot.
 pub(crate) const SLOT_WORDS: usize = 16;
 
-/// Word of a slot that this process writes.
+/// Word of a slot with the order, which this process writes.
 const ORDER_WORD: usize = 6;
+
+/// Word of a slot with the time of its last update.
+const UPDATED_WORD: usize = 5;
+
+/// Flags of a connection. (`bpf/state.h`)
+const PASSIVE: u32 = 1;
+const FORWARDED: u32 = 2;
 
 /// State of one connection; 0 in a field that is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +25,6 @@ pub(crate) struct Slot {
     pub(crate) rtt_us: u32,
     pub(crate) min_rtt_us: u32,
     pub(crate) out_of_order: u32,
-    pub(crate) spurious: u32,
     pub(crate) window: u32,
     pub(crate) clamp: u32,
     pub(crate) mss: u32,
@@ -30,6 +36,8 @@ pub(crate) struct Endpoints {
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) is_passive: bool,
+    /// That of a guest.
+    pub(crate) is_forwarded: bool,
     pub(crate) cgroup: u64,
     pub(crate) netns: u32,
     pub(crate) owner: u32,
@@ -54,45 +62,45 @@ fn address(words: [u64; 2]) -> IpAddr {
 impl Slot {
     /// Reads a slot.
     pub(crate) fn read(slots: &SharedWords, index: u32) -> Self {
-        let at = index as usize * SLOT_WORDS;
-        let word = |offset| slots.load(at + offset);
+        let word = |offset| slots.load(index as usize * SLOT_WORDS + offset);
         let (rtt_us, min_rtt_us) = halves(word(2));
-        let (out_of_order, spurious) = halves(word(3));
-        let (window, clamp) = halves(word(4));
-        let (mss, _) = halves(word(7));
-        Self {
-            cookie: word(0),
-            received: word(1),
-            rtt_us,
-            min_rtt_us,
-            out_of_order,
-            spurious,
-            window,
-            clamp,
-            mss,
-        }
+        let (out_of_order, window) = halves(word(3));
+        let (clamp, mss) = halves(word(4));
+        let (cookie, received) = (word(0), word(1));
+        Self { cookie, received, rtt_us, min_rtt_us, out_of_order, window, clamp, mss }
     }
 }
 
 impl Endpoints {
     /// Reads the endpoints of a slot.
     pub(crate) fn read(slots: &SharedWords, index: u32) -> Self {
-        let at = index as usize * SLOT_WORDS;
-        let word = |offset| slots.load(at + offset);
-        let (ports, is_passive) = halves(word(12));
+        let word = |offset| slots.load(index as usize * SLOT_WORDS + offset);
+        let (flags, owner) = halves(word(7));
+        let (ports, netns) = halves(word(12));
         let ports = ports.to_ne_bytes();
         let remote_port = u16::from_ne_bytes([ports[0], ports[1]]);
         let local_port = u16::from_ne_bytes([ports[2], ports[3]]);
-        let (netns, owner) = halves(word(14));
         Self {
             remote: SocketAddr::new(address([word(8), word(9)]), remote_port),
             local: SocketAddr::new(address([word(10), word(11)]), local_port),
-            is_passive: is_passive != 0,
+            is_passive: flags & PASSIVE != 0,
+            is_forwarded: flags & FORWARDED != 0,
             cgroup: word(13),
             netns,
             owner,
         }
     }
+}
+
+/// Returns the time of the last update, on the monotonic clock in nanoseconds.
+pub(crate) fn updated_ns(slots: &SharedWords, index: u32) -> u64 {
+    slots.load(index as usize * SLOT_WORDS + UPDATED_WORD)
+}
+
+/// Takes a slot from a forwarded connection: its packets count no longer.
+pub(crate) fn vacate(slots: &SharedWords, index: u32) {
+    slots.store(index as usize * SLOT_WORDS + ORDER_WORD, 0);
+    slots.store(index as usize * SLOT_WORDS, 0);
 }
 
 /// Orders a window in bytes for the connection in a slot; 0 lifts it.
@@ -120,11 +128,12 @@ mod tests {
             u64::from_ne_bytes([low.to_ne_bytes(), high.to_ne_bytes()].concat().try_into().unwrap())
         };
         write(2, pair(900, 120));
-        write(4, pair(2896, 2920));
-        write(7, pair(1460, 1));
+        write(3, pair(7, 2896));
+        write(4, pair(2920, 1460));
         let slot = Slot::read(&slots, 1);
         assert_eq!((slot.cookie, slot.received, slot.rtt_us), (77, 5000, 900));
-        assert_eq!((slot.min_rtt_us, slot.window, slot.clamp, slot.mss), (120, 2896, 2920, 1460));
+        assert_eq!((slot.min_rtt_us, slot.out_of_order, slot.window), (120, 7, 2896));
+        assert_eq!((slot.clamp, slot.mss), (2920, 1460));
     }
 
     #[test]
@@ -134,9 +143,12 @@ mod tests {
         slots.store(9, u64::from_ne_bytes(mapped[8..].try_into().unwrap()));
         let ports = [7440_u16.to_ne_bytes(), 5001_u16.to_ne_bytes(), [1, 0], [0, 0]].concat();
         slots.store(12, u64::from_ne_bytes(ports.try_into().unwrap()));
+        slots.store(7, u64::from_ne_bytes([2, 0, 0, 0, 9, 0, 0, 0]));
         let endpoints = Endpoints::read(&slots, 0);
         assert_eq!(endpoints.remote.to_string(), "10.0.0.7:7440");
         assert_eq!(endpoints.local.to_string(), "[::]:5001");
+        assert!(endpoints.is_forwarded && !endpoints.is_passive);
+        assert_eq!(endpoints.owner, 9);
     }
 
     #[test]

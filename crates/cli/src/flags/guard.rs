@@ -44,6 +44,13 @@ pub(crate) struct GuardFlags {
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Option<PathBuf>,
 
+    /// Guard the guests behind this interface too: a tap, veth or bridge; repeatable
+    ///
+    /// The windows of their acknowledgements are rewritten on this host. Needs Linux 6.6. Default:
+    /// only the programs of this host and its containers.
+    #[arg(long = "guest", value_name = "IF", requires = "interface")]
+    pub(crate) guests: Vec<String>,
+
     /// Set the rate of the port, such as 1gbit or 10gbit
     ///
     /// Default: the rate that the interface reports, else the measured rate.

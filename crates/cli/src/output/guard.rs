@@ -47,7 +47,7 @@ impl GuardOutput {
             self.put(&json!({
                 "event": "start", "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"),
                 "interface": config.interface, "cgroup": cgroup, "mode": mode_name(config.mode),
-                "lifted_windows": lifted,
+                "guests": config.guests, "lifted_windows": lifted,
             }));
             return;
         }
@@ -156,13 +156,18 @@ impl Row {
         let window = self.window.map_or("-".to_owned(), |window| window.0.to_string());
         format!(
             "{:<16} {:<24} {:<22} {:>5} {rtt:>9} {window:>9}  {}",
-            printable_text(or_dash(&connection.command)),
+            printable_text(command_of(connection)),
             printable_text(or_dash(&connection.cgroup)),
             connection.remote.to_string(),
             connection.local.port(),
             self.reason,
         )
     }
+}
+
+/// Returns the command of a connection, or what stands for it.
+fn command_of(connection: &Connection) -> &str {
+    if connection.is_forwarded { "(guest)" } else { or_dash(&connection.command) }
 }
 
 fn or_dash(text: &str) -> &str {
@@ -207,6 +212,7 @@ fn event_json(event: &Event<'_>) -> Value {
             "remote": connection.remote.to_string(),
             "local": connection.local.to_string(),
             "passive": connection.is_passive,
+            "forwarded": connection.is_forwarded,
             "cgroup": connection.cgroup,
             "netns": connection.netns,
             "process": connection.process,

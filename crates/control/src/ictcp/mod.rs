@@ -28,6 +28,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+pub use queue::INITIAL_QUEUE;
 pub use reason::Reason;
 
 #[cfg(test)]

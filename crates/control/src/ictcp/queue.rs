@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Initial allowed queue, beyond the BDP. (chosen: what the smallest supported port buffer, 64 kB,
 /// holds without headers and with the BDP queued as well)
-const INITIAL_QUEUE: Bytes = Bytes(40_000);
+pub const INITIAL_QUEUE: Bytes = Bytes(40_000);
 
 /// Maximum allowed queue. (chosen: the port buffer of shallow switches; measured,
 /// docs/algorithms/sensitivity-gather.md: half of it slows irregular hosts, twice moves nothing)

@@ -139,6 +139,15 @@ impl Metrics {
         self.rounds.iter().filter(|seconds| **seconds > SLOW_ROUND_SECONDS).count()
     }
 
+    /// Duration of rounds in seconds that so many, as a share, do not exceed.
+    #[must_use]
+    pub fn round_percentile(&self, share: f64) -> Option<f64> {
+        let mut rounds = self.rounds.clone();
+        rounds.sort_by(f64::total_cmp);
+        let at = (rounds.len() as f64 * share).ceil() as usize;
+        rounds.get(at.saturating_sub(1)).copied()
+    }
+
     /// Summary in a few words.
     #[must_use]
     pub fn summary(&self) -> String {

@@ -6,7 +6,7 @@ use bankfull_control::{Bytes, Rate};
 /// Column: its header, and the cell of a contender; `None` if it has no such metric.
 type Column = (&'static str, fn(&ConditionResult, &ContenderResult) -> Option<String>);
 
-const COLUMNS: [Column; 25] = [
+const COLUMNS: [Column; 26] = [
     ("goodput", |_, one| {
         format_summary(
             one,
@@ -43,6 +43,13 @@ const COLUMNS: [Column; 25] = [
             (!run.metrics.rounds.is_empty()).then(|| run.metrics.slow_rounds() as f64)
         };
         format_summary(one, slow, |n| format!("{n:.0}"))
+    }),
+    ("round, p99", |_, one| {
+        format_summary(
+            one,
+            |run| run.metrics.round_percentile(0.99),
+            |seconds| format!("{:.1} ms", seconds * 1e3),
+        )
     }),
     ("discarded", |_, one| {
         let share = |run: &RunResult| Some(run.metrics.service.as_ref()?.discarded_share);

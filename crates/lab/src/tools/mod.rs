@@ -15,7 +15,7 @@ use crate::model::settings::Settings;
 use crate::model::units::ParseResult;
 use crate::tools::fields::Field;
 /// All tools.
-pub static TOOLS: [&Tool; 20] = [
+pub static TOOLS: [&Tool; 21] = [
     &external::programs::BANKFULL,
     &external::programs::PROBE,
     &external::programs::GATHER,
@@ -26,6 +26,7 @@ pub static TOOLS: [&Tool; 20] = [
     &external::programs::GRIDFTP,
     &external::udt::UDT,
     &external::aria2::ARIA2,
+    &external::curl::CURL,
     &external::programs::RCLONE,
     &external::programs::QCP,
     &external::programs::PING,

@@ -19,36 +19,36 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const PORT: u16 = 7800;
+pub(super) const PORT: u16 = 7800;
 
 /// Timeout of a condition. (chosen: several times what it takes on a busy machine)
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Window beyond which a connection counts as free: twice what four senders share of the queue.
-const FREE_WINDOW: u32 = 100_000;
+pub(super) const FREE_WINDOW: u32 = 100_000;
 
 /// One guard runs on a host at a time.
 static HOST: Mutex<()> = Mutex::new(());
 
 /// Two hosts, of which the second receives.
-struct Scene {
+pub(super) struct Scene {
     guard: Option<Child>,
-    hosts: Hosts,
+    pub(super) hosts: Hosts,
     program: PathBuf,
     scratch: TempDir,
     _host: MutexGuard<'static, ()>,
 }
 
 /// Connections on which the first host sends without end.
-struct Flows {
+pub(super) struct Flows {
     receivers: Vec<TcpStream>,
-    received: Arc<AtomicU64>,
+    pub(super) received: Arc<AtomicU64>,
     is_ended: Arc<AtomicBool>,
 }
 
 impl Scene {
     /// Creates the hosts; `None`, with a message, if they or BPF are not permitted.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
         let program = program()?;
         let hosts = match Hosts::create_pair(&HostsConfig::default()) {
@@ -83,7 +83,7 @@ impl Scene {
         command
     }
 
-    fn start_guard(&mut self, flags: &[&str]) {
+    pub(super) fn start_guard(&mut self, flags: &[&str]) {
         let mut command = self.command(flags);
         command.stdout(File::create(self.output()).unwrap());
         let mut guard = self.hosts.spawn(1, &mut command).unwrap();
@@ -99,13 +99,13 @@ impl Scene {
     }
 
     /// Returns the events of a kind so far.
-    fn events(&self, kind: &str) -> Vec<Value> {
+    pub(super) fn events(&self, kind: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.output()).unwrap();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["event"] == kind).collect()
     }
 
-    fn wait_for(&self, kind: &str, is_one: impl Fn(&Value) -> bool) -> Value {
+    pub(super) fn wait_for(&self, kind: &str, is_one: impl Fn(&Value) -> bool) -> Value {
         let mut found = None;
         wait_until(kind, || {
             found = self.events(kind).into_iter().find(|event| is_one(event));
@@ -114,7 +114,7 @@ impl Scene {
         found.unwrap()
     }
 
-    fn end_guard(&mut self, signal: Signal) -> bool {
+    pub(super) fn end_guard(&mut self, signal: Signal) -> bool {
         let mut guard = self.guard.take().unwrap();
         let id = Pid::from_raw(i32::try_from(guard.id()).unwrap()).unwrap();
         kill_process(id, signal).unwrap();
@@ -133,7 +133,7 @@ impl Scene {
     }
 
     /// Sends on connections until the flows are dropped.
-    fn send(&self, (senders, receivers): (Vec<TcpStream>, Vec<TcpStream>)) -> Flows {
+    pub(super) fn send(&self, (senders, receivers): (Vec<TcpStream>, Vec<TcpStream>)) -> Flows {
         let received = Arc::new(AtomicU64::new(0));
         let is_ended = Arc::new(AtomicBool::new(false));
         for mut sender in senders {
@@ -188,7 +188,7 @@ impl Drop for Flows {
     }
 }
 
-fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
+pub(super) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
     let end = Instant::now() + LIMIT;
     while !is_met() {
         assert!(Instant::now() < end, "timeout: {what}");
@@ -239,6 +239,23 @@ fn guard_holds_windows_and_lifts_them_at_its_end() {
     assert!(scene.end_guard(Signal::TERM));
     let min_window = || flows.iter().map(Flows::min_window).min().unwrap();
     wait_until("windows are free", || min_window() > FREE_WINDOW);
+}
+
+#[test]
+fn connections_that_start_together_share_the_port() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let first = scene.send(scene.connect(1));
+    wait_until("a single connection is free", || first.min_window() > FREE_WINDOW);
+    drop(first);
+    // The service is known from now on; nothing is received meanwhile.
+    let (senders, receivers) = scene.connect(40);
+    let window = |one| bankfull_sys::tcp_info(one).unwrap().rcv_wnd.unwrap_or_default();
+    let sum: u32 = receivers.iter().map(window).sum();
+    // The kernel offers each 65 535 bytes, and so do those that are the first of a tick.
+    assert!(sum < 40 * 65_535 / 2, "{sum}");
+    let flows = scene.send((senders, receivers));
+    wait_until("windows fit the port", || flows.max_window() < FREE_WINDOW / 10);
 }
 
 #[test]

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Connections of guests: `from_guest` and `to_guest` see the packets of an interface behind which
+ * guests are, such as a tap, a veth or a bridge.
+ *
+ * A window is rewritten in the guest's acknowledgements. It is never enlarged, and its right edge
+ * never moves to the left: what the sender was allowed once stays allowed. (RFC 9293, 3.8.6)
+ */
+#ifndef GUARD_FORWARDED_H
+#define GUARD_FORWARDED_H
+
+#include "state.h"
+
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+
+/* Tags before a packet's network header that are skipped. (802.1ad: two) */
+#define MAX_VLAN_TAGS 2
+#define VLAN_HEADER_LEN 4
+#define IPV4_HEADER_LEN 20
+#define IPV6_HEADER_LEN 40
+#define TCP_HEADER_LEN 20
+#define FRAGMENT_MASK 0x3fff /* more fragments, or an offset */
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+#define OPTION_END 0
+#define OPTION_NOP 1
+#define OPTION_MSS 2
+#define OPTION_WINDOW_SCALE 3
+#define MAX_OPTIONS_LEN 40
+/* RFC 7323, 2.3. */
+#define MAX_WINDOW_SCALE 14
+
+/* Linux 6.6. (enum tcx_action_base) */
+#define GUARD_TCX_NEXT (-1)
+
+/* Cookies of forwarded connections, which those of sockets do not reach. */
+#define FIRST_FORWARDED (1ULL << 63)
+
+struct ipv4_header {
+	__u8 version_length;
+	__u8 service;
+	__be16 length;
+	__be16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__be16 checksum;
+	__be32 source;
+	__be32 destination;
+};
+
+struct ipv6_header {
+	__be32 flow;
+	__be16 length;
+	__u8 protocol;
+	__u8 hop_limit;
+	__u8 source[16];
+	__u8 destination[16];
+};
+
+struct tcp_header {
+	__be16 source;
+	__be16 destination;
+	__be32 sequence;
+	__be32 acknowledgement;
+	__u8 length; /* in words, shifted by 4 */
+	__u8 flags;
+	__be16 window;
+	__be16 checksum;
+	__be16 urgent;
+};
+
+/* Connection of a guest: its own endpoint is the local one. */
+struct flow_key {
+	__u8 remote[16];
+	__u8 local[16];
+	__u16 remote_port;
+	__u16 local_port;
+};
+
+struct flow {
+	__u64 cookie;     /* of its slot; 0: not established yet */
+	__u32 slot;
+	__u32 next;       /* sequence number that the guest expects */
+	__u32 right_edge; /* largest sequence number that was allowed */
+	__u32 mss;
+	__u32 first_window;
+	__u64 seen;       /* bytes received before the last acknowledgement */
+	__u64 syn_ns;     /* time of the guest's SYN */
+	__u8 scale;       /* of the guest's windows */
+	__u8 has_scale;   /* the guest offers it */
+	__u8 is_scaled;   /* both sides do */
+	__u8 fins;        /* sides that have ended their stream */
+	__u8 is_passive;
+	struct starting starting;
+};
+
+/* Headers of a packet. */
+struct packet {
+	struct flow_key key;
+	__u32 network; /* of the remote side */
+	__u32 tcp;     /* offset of the TCP header */
+	__u32 header_len;
+	__u32 payload;
+	__u32 sequence;
+	__u32 acknowledgement;
+	__u16 window;
+	__u8 flags;
+};
+
+/* Those that are not closed in order are replaced by newer ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_CONNECTIONS);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+static __always_inline int load(struct __sk_buff *skb, __u32 offset, void *to, __u32 len)
+{
+	return bpf_skb_load_bytes(skb, offset, to, len) == 0;
+}
+
+/* Parses the IPv4 header. Returns the bytes from the TCP header on; 0: none. */
+static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *packet,
+					__u32 offset, int is_from_guest)
+{
+	struct ipv4_header ip;
+	__u32 len, header_len;
+
+	if (!load(skb, offset, &ip, sizeof(ip)))
+		return 0;
+	if (ip.protocol != IPPROTO_TCP || ip.fragment & bpf_htons(FRAGMENT_MASK))
+		return 0;
+	header_len = (ip.version_length & 0xf) * 4;
+	/* Super-packets beyond 64 KiB have none; others may be padded by Ethernet. */
+	len = bpf_ntohs(ip.length);
+	if (!len)
+		len = skb->len - offset;
+	if (header_len < IPV4_HEADER_LEN || len <= header_len)
+		return 0;
+	packet->tcp = offset + header_len;
+	map_address(packet->key.remote, is_from_guest ? ip.destination : ip.source);
+	map_address(packet->key.local, is_from_guest ? ip.source : ip.destination);
+	packet->network =
+		network_of(AF_INET, is_from_guest ? ip.destination : ip.source, 0);
+	return len - header_len;
+}
+
+/* Parses the IPv6 header; packets with extension headers are left alone. */
+static __always_inline __u32 parse_ipv6(struct __sk_buff *skb, struct packet *packet,
+					__u32 offset, int is_from_guest)
+{
+	struct ipv6_header ip;
+	__u32 words[4];
+	__u32 len;
+
+	if (!load(skb, offset, &ip, sizeof(ip)))
+		return 0;
+	if (ip.protocol != IPPROTO_TCP)
+		return 0;
+	packet->tcp = offset + IPV6_HEADER_LEN;
+	len = bpf_ntohs(ip.length);
+	if (!len)
+		len = skb->len - packet->tcp;
+	if (is_from_guest) {
+		__builtin_memcpy(packet->key.remote, ip.destination, 16);
+		__builtin_memcpy(packet->key.local, ip.source, 16);
+	} else {
+		__builtin_memcpy(packet->key.remote, ip.source, 16);
+		__builtin_memcpy(packet->key.local, ip.destination, 16);
+	}
+	__builtin_memcpy(words, packet->key.remote, 16);
+	packet->network = network_of(AF_INET6, 0, words);
+	return len;
+}
+
+/* Returns whether a packet is TCP, not fragmented, with all its headers. */
+static __always_inline int parse(struct __sk_buff *skb, struct packet *packet, int is_from_guest)
+{
+	struct tcp_header tcp;
+	__u32 offset = ETH_HLEN;
+	__be16 protocol;
+	__u32 len = 0;
+
+	if (!load(skb, ETH_HLEN - sizeof(protocol), &protocol, sizeof(protocol)))
+		return 0;
+	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
+		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
+			break;
+		/* The tag, then the protocol of what follows. */
+		if (!load(skb, offset + 2, &protocol, sizeof(protocol)))
+			return 0;
+		offset += VLAN_HEADER_LEN;
+	}
+	if (protocol == bpf_htons(ETH_P_IP))
+		len = parse_ipv4(skb, packet, offset, is_from_guest);
+	else if (protocol == bpf_htons(ETH_P_IPV6))
+		len = parse_ipv6(skb, packet, offset, is_from_guest);
+	if (!len || !load(skb, packet->tcp, &tcp, sizeof(tcp)))
+		return 0;
+	packet->header_len = (tcp.length >> 4) * 4;
+	if (packet->header_len < TCP_HEADER_LEN || packet->header_len > len)
+		return 0;
+	packet->payload = len - packet->header_len;
+	packet->key.remote_port = bpf_ntohs(is_from_guest ? tcp.destination : tcp.source);
+	packet->key.local_port = bpf_ntohs(is_from_guest ? tcp.source : tcp.destination);
+	packet->sequence = bpf_ntohl(tcp.sequence);
+	packet->acknowledgement = bpf_ntohl(tcp.acknowledgement);
+	packet->window = bpf_ntohs(tcp.window);
+	packet->flags = tcp.flags;
+	return 1;
+}
+
+/* Options of a SYN. */
+struct syn_options {
+	__u32 mss; /* 0: not given */
+	__u8 scale;
+	__u8 has_scale;
+};
+
+static __always_inline void parse_options(struct __sk_buff *skb, const struct packet *packet,
+					  struct syn_options *options)
+{
+	__u32 at = TCP_HEADER_LEN;
+
+	/* Each option but END and NOP has a length of two at least. */
+	for (int i = 0; i < MAX_OPTIONS_LEN; i++) {
+		__u8 option[4] = {}; /* kind, length, value */
+
+		if (at >= packet->header_len || !load(skb, packet->tcp + at, option, 1))
+			return;
+		if (option[0] == OPTION_END)
+			return;
+		if (option[0] == OPTION_NOP) {
+			at++;
+			continue;
+		}
+		if (!load(skb, packet->tcp + at, option, 3) || option[1] < 2)
+			return;
+		if (option[0] == OPTION_WINDOW_SCALE) {
+			options->has_scale = 1;
+			options->scale = option[2] > MAX_WINDOW_SCALE ? MAX_WINDOW_SCALE : option[2];
+		} else if (option[0] == OPTION_MSS && load(skb, packet->tcp + at, option, 4)) {
+			options->mss = (__u32)option[2] << 8 | option[3];
+		}
+		at += option[1];
+	}
+}
+
+/* Replaces the window of a packet, and corrects its checksum. */
+static __always_inline void rewrite_window(struct __sk_buff *skb, struct packet *packet,
+					   __u16 window)
+{
+	__be16 old = bpf_htons(packet->window);
+	__be16 new = bpf_htons(window);
+	__u32 checksum_at = packet->tcp + __builtin_offsetof(struct tcp_header, checksum);
+	__u32 window_at = packet->tcp + __builtin_offsetof(struct tcp_header, window);
+
+	if (bpf_l4_csum_replace(skb, checksum_at, old, new, sizeof(new)))
+		return;
+	if (bpf_skb_store_bytes(skb, window_at, &new, sizeof(new), 0)) {
+		/* Nothing was written, so that the old checksum fits. */
+		bpf_l4_csum_replace(skb, checksum_at, new, old, sizeof(new));
+		return;
+	}
+	packet->window = window;
+}
+
+/* Limits the first window, that of a SYN. It is not scaled. (RFC 7323, 2.2) */
+static __always_inline void limit_syn(struct __sk_buff *skb, struct control *control,
+				      struct packet *packet, __u32 mss, __u64 now)
+{
+	__u32 *segments = find_service(packet->key.remote_port, packet->key.local_port,
+				       packet->network);
+	__u32 window;
+
+	if (!segments || !control->rate || !is_alive(control, now))
+		return;
+	window = take_window(control, mss, 0, MAX_FIRST_SEGMENTS * mss);
+	if (*segments && *segments * mss < window)
+		window = *segments * mss;
+	if (window < packet->window)
+		rewrite_window(skb, packet, window);
+}
+
+/* Notes the SYN of a guest, and limits its first window. */
+static __always_inline void on_guest_syn(struct __sk_buff *skb, struct control *control,
+					 struct packet *packet, __u64 now)
+{
+	struct syn_options options = {};
+	struct flow fresh = {};
+	struct flow *flow;
+
+	parse_options(skb, packet, &options);
+	fresh.scale = options.scale;
+	fresh.has_scale = options.has_scale;
+	fresh.is_passive = !!(packet->flags & TCP_ACK);
+	/* A SYN-ACK has a scale only if the SYN had one. (RFC 7323, 2.2) */
+	fresh.is_scaled = fresh.is_passive && options.has_scale;
+	fresh.mss = options.mss ? options.mss : DEFAULT_MSS;
+	flow = bpf_map_lookup_elem(&flows, &packet->key);
+	/* Of one that is sent again, only an RTT of its timeout, a second, would look short. */
+	fresh.syn_ns = now;
+	if (flow && flow->cookie)
+		return;
+	limit_syn(skb, control, packet, fresh.mss, now);
+	fresh.first_window = packet->window;
+	bpf_map_update_elem(&flows, &packet->key, &fresh, BPF_ANY);
+}
+
+/* Gives an established connection a slot. */
+static __always_inline void open_flow(struct control *control, struct flow *flow,
+				      const struct packet *packet, __u64 now)
+{
+	struct slot *slot;
+	__u32 index;
+
+	if (bpf_map_pop_elem(&free_slots, &index)) {
+		__sync_fetch_and_add(&control->without_slot, 1);
+		bpf_map_delete_elem(&flows, &packet->key);
+		return;
+	}
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return;
+	flow->slot = index;
+	flow->cookie = FIRST_FORWARDED | __sync_fetch_and_add(&control->forwarded, 1);
+	__builtin_memcpy(slot->remote, packet->key.remote, 16);
+	__builtin_memcpy(slot->local, packet->key.local, 16);
+	slot->remote_port = packet->key.remote_port;
+	slot->local_port = packet->key.local_port;
+	slot->netns = 0;
+	slot->cgroup = 0;
+	slot->owner = 0;
+	slot->flags = FORWARDED | (flow->is_passive ? PASSIVE : 0);
+	slot->mss = flow->mss;
+	slot->received = 0;
+	slot->rtt_us = 0;
+	slot->min_rtt_us = (now - flow->syn_ns) / 1000;
+	slot->out_of_order = 0;
+	slot->window = 0;
+	slot->clamp = 0;
+	slot->order = 0;
+	slot->updated_ns = now;
+	slot->cookie = flow->cookie;
+	send_event(control, OPENED, index, slot, BPF_RB_NO_WAKEUP);
+}
+
+/* Returns the slot of a connection; none: the guard has taken it back, or there was none. */
+static __always_inline struct slot *slot_of(struct flow *flow)
+{
+	__u32 index = flow->slot;
+	struct slot *slot = flow->cookie ? bpf_map_lookup_elem(&slots, &index) : 0;
+
+	return slot && slot->cookie == flow->cookie ? slot : 0;
+}
+
+static __always_inline void close_flow(struct control *control, struct flow *flow,
+				       const struct flow_key *key)
+{
+	struct slot *slot = slot_of(flow);
+	__u32 index = flow->slot;
+
+	if (slot && !send_event(control, CLOSED, index, slot, BPF_RB_NO_WAKEUP)) {
+		slot->cookie = 0;
+		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
+	}
+	bpf_map_delete_elem(&flows, key);
+}
+
+/* Returns whether the connection has ended: by a reset, or by both sides. */
+static __always_inline int has_ended(struct flow *flow, __u8 flags, __u8 side)
+{
+	if (flags & TCP_RST)
+		return 1;
+	if (flags & TCP_FIN)
+		flow->fins |= side;
+	return flow->fins == 3;
+}
+
+/* Limits a connection that starts to receive, as `start` does for sockets. */
+static __always_inline void start_flow(struct control *control, struct flow *flow,
+				       struct slot *slot, const struct packet *packet,
+				       __u64 more, __u64 now)
+{
+	if (!has_started(&flow->starting, more, flow->mss, packet->payload > 0, now))
+		return;
+	flow->starting.window = 0;
+	if (find_service(packet->key.remote_port, packet->key.local_port, packet->network))
+		flow->starting.window =
+			take_window(control, flow->mss, slot->min_rtt_us, ~0U);
+	report_start(control, flow->slot, slot);
+}
+
+/* Rewrites the window of an acknowledgement to the one that is wanted. */
+static __always_inline void limit(struct __sk_buff *skb, struct flow *flow, struct slot *slot,
+				  struct packet *packet, __u32 wanted)
+{
+	__u8 scale = flow->is_scaled ? flow->scale & 0xf : 0;
+	__u32 window = (__u32)packet->window << scale;
+	__s32 allowed = flow->right_edge - packet->acknowledgement;
+	__u32 rewritten;
+
+	/* A closed window is the guest's own business. */
+	if (!window)
+		return;
+	if (wanted && wanted < window) {
+		if (allowed > 0 && wanted < (__u32)allowed)
+			wanted = allowed;
+		rewritten = (wanted + (1U << scale) - 1) >> scale;
+		if (rewritten < packet->window)
+			rewrite_window(skb, packet, rewritten);
+		window = (__u32)packet->window << scale;
+	}
+	if ((__s32)window > allowed)
+		flow->right_edge = packet->acknowledgement + window;
+	slot->window = window;
+	slot->clamp = wanted;
+}
+
+/* Packets of guests: their acknowledgements. */
+SEC("classifier")
+int from_guest(struct __sk_buff *skb)
+{
+	struct control *control = guard_control();
+	struct packet packet = {};
+	__u64 now = bpf_ktime_get_ns();
+	struct flow *flow;
+	struct slot *slot;
+	__u32 wanted;
+
+	if (!control || !parse(skb, &packet, 1))
+		return GUARD_TCX_NEXT;
+	if (packet.flags & TCP_SYN) {
+		on_guest_syn(skb, control, &packet, now);
+		return GUARD_TCX_NEXT;
+	}
+	flow = bpf_map_lookup_elem(&flows, &packet.key);
+	if (!flow)
+		return GUARD_TCX_NEXT;
+	slot = slot_of(flow);
+	if (slot && packet.flags & TCP_ACK) {
+		start_flow(control, flow, slot, &packet, slot->received - flow->seen, now);
+		flow->seen = slot->received;
+		wanted = wanted_window(control, slot, &flow->starting, now);
+		limit(skb, flow, slot, &packet, wanted);
+		slot->updated_ns = now;
+	}
+	if (has_ended(flow, packet.flags, 1))
+		close_flow(control, flow, &packet.key);
+	return GUARD_TCX_NEXT;
+}
+
+/* Counts the data of a packet to a guest. */
+static __always_inline void count(struct flow *flow, struct slot *slot,
+				  const struct packet *packet)
+{
+	__s32 gap = packet->sequence - flow->next;
+	__s32 more = gap + packet->payload;
+
+	if (gap > 0)
+		slot->out_of_order += 1;
+	if (more > 0) {
+		slot->received += more;
+		flow->next += more;
+	}
+}
+
+/* Packets to guests: data, and answers to their SYNs. */
+SEC("classifier")
+int to_guest(struct __sk_buff *skb)
+{
+	struct control *control = guard_control();
+	struct packet packet = {};
+	struct syn_options options = {};
+	__u64 now = bpf_ktime_get_ns();
+	struct flow *flow;
+	struct slot *slot;
+
+	if (!control || !parse(skb, &packet, 0))
+		return GUARD_TCX_NEXT;
+	flow = bpf_map_lookup_elem(&flows, &packet.key);
+	if (!flow)
+		return GUARD_TCX_NEXT;
+	if (packet.flags & TCP_SYN) {
+		/* Of a SYN-ACK, the answer to the guest's SYN, its options tell the scaling. */
+		if (packet.flags & TCP_ACK && !flow->cookie && !flow->is_passive) {
+			parse_options(skb, &packet, &options);
+			flow->is_scaled = flow->has_scale && options.has_scale;
+			flow->next = packet.sequence + 1;
+			flow->right_edge = flow->next + flow->first_window;
+			open_flow(control, flow, &packet, now);
+		} else if (!(packet.flags & TCP_ACK) && flow->cookie) {
+			/* A new connection with the same ports. */
+			close_flow(control, flow, &packet.key);
+		}
+		return GUARD_TCX_NEXT;
+	}
+	if (!flow->cookie && flow->is_passive) {
+		flow->next = packet.sequence;
+		flow->right_edge = flow->next + flow->first_window;
+		open_flow(control, flow, &packet, now);
+	}
+	slot = slot_of(flow);
+	if (slot)
+		count(flow, slot, &packet);
+	if (has_ended(flow, packet.flags, 2))
+		close_flow(control, flow, &packet.key);
+	return GUARD_TCX_NEXT;
+}
+
+#endif
