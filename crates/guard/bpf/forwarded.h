@@ -276,16 +276,10 @@ static __always_inline void rewrite_window(struct __sk_buff *skb, struct packet 
 static __always_inline void limit_syn(struct __sk_buff *skb, struct control *control,
 				      struct packet *packet, __u32 mss, __u64 now)
 {
-	__u32 *segments = find_service(packet->key.remote_port, packet->key.local_port,
-				       packet->network);
-	__u32 window;
+	__u32 window = mss * first_window(control, packet->key.remote_port,
+					  packet->key.local_port, packet->network, mss, now);
 
-	if (!segments || !control->rate || !is_alive(control, now))
-		return;
-	window = take_window(control, mss, 0, MAX_FIRST_SEGMENTS * mss);
-	if (*segments && *segments * mss < window)
-		window = *segments * mss;
-	if (window < packet->window)
+	if (window && window < packet->window)
 		rewrite_window(skb, packet, window);
 }
 
@@ -349,7 +343,7 @@ static __always_inline void open_flow(struct control *control, struct flow *flow
 	slot->order = 0;
 	slot->updated_ns = now;
 	slot->cookie = flow->cookie;
-	send_event(control, OPENED, index, slot, BPF_RB_NO_WAKEUP);
+	send_event(control, OPENED, index, slot, count_start(control));
 }
 
 /* Returns the slot of a connection; none: the guard has taken it back, or there was none. */
@@ -392,7 +386,7 @@ static __always_inline void start_flow(struct control *control, struct flow *flo
 	if (!has_started(&flow->starting, more, flow->mss, packet->payload > 0, now))
 		return;
 	flow->starting.window = 0;
-	if (find_service(packet->key.remote_port, packet->key.local_port, packet->network))
+	if (is_near(packet->network))
 		flow->starting.window =
 			take_window(control, flow->mss, slot->min_rtt_us, ~0U);
 	report_start(control, flow->slot, slot);

@@ -112,13 +112,12 @@ static __always_inline int open_slot(struct control *control, struct tracked *tr
 	slot->flags = flags;
 	slot->owner = owner;
 	slot->cookie = cookie;
-	/* The guard reads at its ticks. */
-	send_event(control, OPENED, index, slot, BPF_RB_NO_WAKEUP);
+	send_event(control, OPENED, index, slot, count_start(control));
 	return 1;
 }
 
-/* Returns the first window of a connection's service; none: it has no guarded connections. */
-static __always_inline __u32 *service_of(struct bpf_sock_ops *ctx)
+/* Number of the peer's network. */
+static __always_inline __u32 peer_network(struct bpf_sock_ops *ctx)
 {
 	__u32 ip6[4] = {};
 
@@ -128,8 +127,7 @@ static __always_inline __u32 *service_of(struct bpf_sock_ops *ctx)
 		ip6[2] = ctx->remote_ip6[2];
 		ip6[3] = ctx->remote_ip6[3];
 	}
-	return find_service(bpf_ntohl(ctx->remote_port), ctx->local_port,
-			    network_of(ctx->family, ctx->remote_ip4, ip6));
+	return network_of(ctx->family, ctx->remote_ip4, ip6);
 }
 
 /*
@@ -147,7 +145,7 @@ static __always_inline void start(struct bpf_sock_ops *ctx, struct control *cont
 	if (!has_started(&tracked->starting, more, tp->advmss, has_request, now))
 		return;
 	tracked->starting.window = 0;
-	if (service_of(ctx) && rtt_us != ~0U)
+	if (is_near(peer_network(ctx)) && rtt_us != ~0U)
 		tracked->starting.window =
 			take_window(control, tp->advmss, rtt_us, UNLIMITED_WINDOW);
 	report_start(control, tracked->slot, slot);
@@ -271,20 +269,13 @@ static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct co
 		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
 }
 
-/* Offers the first window of a service with guarded connections. */
-static __always_inline void set_first_window(struct bpf_sock_ops *ctx, struct control *control)
+/* Offers the first window of a connection that is not established yet. */
+static __always_inline void offer_first_window(struct bpf_sock_ops *ctx, struct control *control)
 {
-	__u32 *remembered = service_of(ctx);
-	__u32 segments = MAX_FIRST_SEGMENTS;
+	__u32 segments = first_window(control, bpf_ntohl(ctx->remote_port), ctx->local_port,
+				      peer_network(ctx), DEFAULT_MSS, bpf_ktime_get_ns());
 
-	if (!remembered || !is_alive(control, bpf_ktime_get_ns()))
-		return;
-	if (*remembered && *remembered < segments)
-		segments = *remembered;
-	if (control->rate)
-		segments = take_window(control, DEFAULT_MSS, 0, segments * DEFAULT_MSS) /
-			   DEFAULT_MSS;
-	if (segments < MAX_FIRST_SEGMENTS)
+	if (segments)
 		ctx->reply = segments;
 }
 
@@ -297,7 +288,7 @@ int follow(struct bpf_sock_ops *ctx)
 		return 1;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_RWND_INIT:
-		set_first_window(ctx, control);
+		offer_first_window(ctx, control);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:

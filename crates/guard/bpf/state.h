@@ -60,7 +60,7 @@ struct control {
 	__u64 taken;        /* bytes of windows, added to by starts since the last tick */
 	__u64 min_segments; /* smallest window */
 	__u64 is_asleep;    /* the guard waits for a start */
-	__u64 starts;
+	__u64 starts;       /* and openings */
 	__u64 forwarded;    /* connections of guests so far */
 	__u64 without_slot; /* connections for which no slot was free */
 	__u64 lost_events;  /* events for which the ring had no room */
@@ -121,7 +121,15 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-/* Services with guarded connections, and the first window of new ones in segments; 0: free. */
+/* Networks of peers whose bottleneck may be the port; the value is not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} networks SEC(".maps");
+
+/* Services with held connections, and the first window of new ones in segments. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -201,15 +209,30 @@ static __always_inline __u32 network_of(__u32 family, __u32 ip4, __u32 *ip6)
 	return bpf_ntohl(ip6[0]) ^ bpf_ntohl(ip6[1]);
 }
 
-/* Returns the first window of a connection's service; none: it has no guarded connections. */
-static __always_inline __u32 *find_service(__u16 remote_port, __u16 local_port, __u32 network)
+/* Returns whether the bottleneck of a peer may be the port. */
+static __always_inline int is_near(__u32 network)
 {
-	struct service service = {};
+	return bpf_map_lookup_elem(&networks, &network) != 0;
+}
 
+/* Returns the first window of a new connection in segments; 0: unlimited. */
+static __always_inline __u32 first_window(struct control *control, __u16 remote_port,
+					  __u16 local_port, __u32 network, __u32 mss, __u64 now)
+{
+	__u32 segments = MAX_FIRST_SEGMENTS;
+	struct service service = {};
+	__u32 *remembered;
+
+	if (!control->rate || !is_near(network) || !is_alive(control, now))
+		return 0;
 	service.is_local = local_port < remote_port;
 	service.port = service.is_local ? local_port : remote_port;
 	service.network = network;
-	return bpf_map_lookup_elem(&services, &service);
+	remembered = bpf_map_lookup_elem(&services, &service);
+	if (remembered && *remembered < segments)
+		segments = *remembered;
+	segments = take_window(control, mss, 0, segments * mss) / mss;
+	return segments < MAX_FIRST_SEGMENTS ? segments : 0;
 }
 
 /*
@@ -241,15 +264,24 @@ static __always_inline __u32 wanted_window(const struct control *control, const 
 	return now < starting->started_ns + START_NS ? starting->window : 0;
 }
 
+/* Counts a start or an opening. Returns how its event wakes the guard, which may be waiting. */
+static __always_inline __u64 count_start(struct control *control)
+{
+	__sync_fetch_and_add(&control->starts, 1);
+	if (!control->is_asleep)
+		return BPF_RB_NO_WAKEUP;
+	control->is_asleep = 0;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
 /* Wakes the guard if it waits for a start. */
 static __always_inline void report_start(struct control *control, __u32 index,
 					 const struct slot *slot)
 {
-	__sync_fetch_and_add(&control->starts, 1);
-	if (!control->is_asleep)
-		return;
-	control->is_asleep = 0;
-	send_event(control, STARTED, index, slot, BPF_RB_FORCE_WAKEUP);
+	__u64 flags = count_start(control);
+
+	if (flags == BPF_RB_FORCE_WAKEUP)
+		send_event(control, STARTED, index, slot, flags);
 }
 
 #endif

@@ -4,6 +4,7 @@ use crate::cgroups::{self, Paths};
 use crate::connections::{Connection, Connections, Standing};
 use crate::error::Error;
 use crate::holder::{self, ACTIVE_TIME, Holder, Totals, WindowChange};
+use crate::networks::Networks;
 use crate::port::Port;
 use crate::programs::{self, Lock, Programs, SocketEvent, StartLimits};
 use crate::release;
@@ -129,6 +130,7 @@ pub struct Guard {
     connections: Connections,
     holder: Holder,
     rollback: Rollback,
+    networks: Networks,
     services: Services,
     second: Second,
     routes_at: Duration,
@@ -156,8 +158,10 @@ impl Guard {
         let lock = programs::lock()?;
         let lifted_before = release::remove_remains(&mount)?;
         // What was pinned before a failure would look like the remains of a guard.
-        let programs = start_programs(&directory, &cgroup, &config.guests)
+        let mut programs = start_programs(&directory, &cgroup, &config.guests)
             .inspect_err(|_| programs::remove_pins())?;
+        let mut networks = Networks::default();
+        networks.add_near(&config.interface, &mut programs.networks);
         let connections = Connections::new(Paths::new(mount), config.max_rtt);
         let holder = Holder::new(config.min_window_segments);
         let now = monotonic();
@@ -169,6 +173,7 @@ impl Guard {
             connections,
             holder,
             rollback: Rollback::new(),
+            networks,
             services: Services::default(),
             second: Second::new(now),
             routes_at: now,
@@ -280,7 +285,7 @@ impl Guard {
         }
         match self.holder.is_engaged() {
             true => self.services.remember(&mut self.connections, &mut self.programs.services),
-            false => self.services.free(&mut self.programs.services),
+            false => self.services.forget(&mut self.programs.services),
         }
     }
 
@@ -295,7 +300,7 @@ impl Guard {
                 let slots = &self.programs.slots;
                 if let Some(opened) = self.connections.open(slots, slot, cookie, &mut self.port) {
                     if opened.standing == Standing::Guarded {
-                        self.services.add(opened, &mut self.programs.services);
+                        self.networks.add(opened.remote.ip(), &mut self.programs.networks);
                     }
                     on_event(&Event::Opened(opened));
                 }

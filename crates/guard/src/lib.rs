@@ -7,8 +7,8 @@
 //! Parts: what the host must offer (`requirements`), the BPF programs and maps (`programs`), the
 //! state that they publish (`slot`), network namespaces (`namespaces`), the guarded interface
 //! (`port`), connections and who owns them (`connections`), the windows (`holder`), when they are
-//! lifted again (`rollback`), those of new connections (`services`), the loop (`guard`), and the
-//! end (`release`).
+//! lifted again (`rollback`), the peers that start with less (`networks`), those of new connections
+//! (`services`), the loop (`guard`), and the end (`release`).
 //!
 //! Out of scope: the decision about windows, which is `bankfull_control::ictcp`.
 
@@ -18,6 +18,7 @@ mod error;
 mod guard;
 mod holder;
 mod namespaces;
+mod networks;
 mod port;
 mod programs;
 mod release;

@@ -52,7 +52,10 @@ const EVENT_BYTES: usize = 24;
 const OPENED: u32 = 1;
 const CLOSED: u32 = 2;
 
-/// Services with guarded connections, and the first windows of new ones in segments; 0: free.
+/// Networks of near peers.
+pub(crate) type NetworkMap = HashMap<MapData, u32, u32>;
+
+/// Services with held connections, and the first windows of new ones in segments.
 pub(crate) type ServiceMap = HashMap<MapData, [u16; 4], u32>;
 
 /// Limits of connections that start to receive.
@@ -137,6 +140,7 @@ pub(crate) struct Programs {
     pub(crate) slots: SharedWords,
     control: SharedWords,
     events: RingBuf<MapData>,
+    pub(crate) networks: NetworkMap,
     pub(crate) services: ServiceMap,
     free_slots: Queue<MapData, u32>,
     links: Vec<PinnedLink>,
@@ -173,11 +177,13 @@ impl Programs {
         let control = shared_words(&mut ebpf, "control", word::COUNT)?;
         let events = take_map(&mut ebpf, "events")?;
         let events = RingBuf::try_from(events).map_err(|error| Error::of("use the map", error))?;
+        let networks = HashMap::try_from(take_map(&mut ebpf, "networks")?)
+            .map_err(|error| Error::of("use the map", error))?;
         let services = HashMap::try_from(take_map(&mut ebpf, "services")?)
             .map_err(|error| Error::of("use the map", error))?;
         let free_slots = Queue::try_from(take_map(&mut ebpf, "free_slots")?)
             .map_err(|error| Error::of("use the map", error))?;
-        Ok(Self { ebpf, slots, control, events, services, free_slots, links: Vec::new() })
+        Ok(Self { ebpf, slots, control, events, networks, services, free_slots, links: Vec::new() })
     }
 
     /// Follows all connections below a cgroup from now on.

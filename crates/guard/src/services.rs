@@ -1,10 +1,10 @@
-//! Services with guarded connections: new ones of theirs start with what the present ones may use.
+//! Services with held connections: new ones of theirs start with what the present ones may use.
 
 use crate::connections::{Connection, Connections};
+use crate::networks;
 use crate::programs::ServiceMap;
 use bankfull_control::pacing::DEFAULT_MSS;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 
 /// Key of the BPF map. (`struct service` in `bpf/guard.bpf.c`)
 pub(crate) type ServiceKey = [u16; 4];
@@ -18,19 +18,11 @@ const MAX_SERVICES: usize = 4096;
 /// Services as the BPF program has them.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
-    /// First windows in segments; 0: free.
+    /// First windows in segments.
     known: BTreeMap<ServiceKey, u32>,
 }
 
 impl Services {
-    /// Adds the service of a guarded connection.
-    pub(crate) fn add(&mut self, connection: &Connection, map: &mut ServiceMap) {
-        let key = key(connection);
-        if !self.known.contains_key(&key) {
-            self.set(key, 0, map);
-        }
-    }
-
     /// Remembers the mean window of each service with held connections.
     pub(crate) fn remember(&mut self, connections: &mut Connections, map: &mut ServiceMap) {
         let mut sums: BTreeMap<ServiceKey, (u64, u64)> = BTreeMap::new();
@@ -46,19 +38,16 @@ impl Services {
         }
     }
 
-    /// Frees the first windows, as no connection is held any more.
-    pub(crate) fn free(&mut self, map: &mut ServiceMap) {
-        let held = self.known.iter().filter(|&(_, &segments)| segments > 0);
-        let held: Vec<ServiceKey> = held.map(|(&key, _)| key).collect();
-        held.into_iter().for_each(|key| self.set(key, 0, map));
+    /// Forgets the first windows, as no connection is held any more.
+    pub(crate) fn forget(&mut self, map: &mut ServiceMap) {
+        for key in std::mem::take(&mut self.known).into_keys() {
+            // One that the map has replaced meanwhile is gone already.
+            let _ = map.remove(&key);
+        }
     }
 
     fn set(&mut self, key: ServiceKey, segments: u32, map: &mut ServiceMap) {
-        // The map replaces those that were used least.
-        if self.known.len() >= MAX_SERVICES {
-            self.known.clear();
-        }
-        if map.insert(key, segments, 0).is_ok() {
+        if self.known.len() < MAX_SERVICES && map.insert(key, segments, 0).is_ok() {
             self.known.insert(key, segments);
         }
     }
@@ -68,35 +57,7 @@ impl Services {
 /// is that of this host, and the peer's network.
 fn key(connection: &Connection) -> ServiceKey {
     let (local, remote) = (connection.local.port(), connection.remote.port());
-    let network = network(connection.remote.ip()).to_ne_bytes();
+    let network = networks::number(connection.remote.ip()).to_ne_bytes();
     let half = |at: usize| u16::from_ne_bytes([network[at], network[at + 1]]);
     [local.min(remote), (local < remote).into(), half(0), half(2)]
-}
-
-/// Returns the number of a network: /24, or /64 folded to 32 bits.
-fn network(peer: IpAddr) -> u32 {
-    match peer.to_canonical() {
-        IpAddr::V4(address) => u32::from(address) >> 8,
-        IpAddr::V6(address) => fold(address),
-    }
-}
-
-fn fold(address: Ipv6Addr) -> u32 {
-    let high = (u128::from(address) >> 64) as u64;
-    (high >> 32) as u32 ^ high as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peers_of_one_network_share_a_number() {
-        let of = |peer: &str| network(peer.parse().unwrap());
-        assert_eq!(of("10.1.2.3"), 0x000a_0102);
-        assert_eq!(of("10.1.2.3"), of("::ffff:10.1.2.200"));
-        assert_ne!(of("10.1.2.3"), of("10.1.3.3"));
-        assert_eq!(of("2001:db8::1"), 0x2001_0db8);
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-    }
 }

@@ -33,28 +33,57 @@ pub fn interface_of(address: IpAddr) -> io::Result<Option<Interface>> {
     if wanted.is_loopback() {
         return Ok(Some(Interface { name: "lo".to_owned(), is_loopback: true }));
     }
+    let found = addresses()?.into_iter().find(|entry| entry.address == wanted);
+    Ok(found.map(|entry| Interface { name: entry.name, is_loopback: entry.is_loopback }))
+}
+
+/// Returns the addresses of an interface, each with the mask of its network.
+///
+/// # Errors
+///
+/// Any error of `getifaddrs`.
+pub fn networks_of(name: &str) -> io::Result<Vec<(IpAddr, IpAddr)>> {
+    let entries = addresses()?.into_iter().filter(|entry| entry.name == name);
+    Ok(entries.filter_map(|entry| Some((entry.address, entry.mask?))).collect())
+}
+
+/// Address of an interface.
+struct Entry {
+    name: String,
+    address: IpAddr,
+    mask: Option<IpAddr>,
+    is_loopback: bool,
+}
+
+/// Returns all addresses of all interfaces in this thread's network namespace.
+fn addresses() -> io::Result<Vec<Entry>> {
     let mut first = ptr::null_mut();
     // SAFETY: the call allocates a list and writes its head to `first`, which outlives the call.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found = None;
+    let mut entries = Vec::new();
     let mut next = first;
-    while !next.is_null() && found.is_none() {
+    while !next.is_null() {
         // SAFETY: `next` is an entry of the list, which is freed only below.
         let entry = unsafe { &*next };
         // SAFETY: the address of an entry is null or as long as its family requires.
-        if unsafe { address_of(entry.ifa_addr) } == Some(wanted) {
+        if let Some(address) = unsafe { address_of(entry.ifa_addr) } {
             // SAFETY: the name is a NUL-terminated string that lives as long as the list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-            let is_loopback = entry.ifa_flags & libc::IFF_LOOPBACK as libc::c_uint != 0;
-            found = Some(Interface { name: name.to_string_lossy().into_owned(), is_loopback });
+            entries.push(Entry {
+                name: name.to_string_lossy().into_owned(),
+                address,
+                // SAFETY: the mask is null or as long as its family requires.
+                mask: unsafe { address_of(entry.ifa_netmask) },
+                is_loopback: entry.ifa_flags & libc::IFF_LOOPBACK as libc::c_uint != 0,
+            });
         }
         next = entry.ifa_next;
     }
     // SAFETY: the list came from `getifaddrs`, and no reference to it is left.
     unsafe { libc::freeifaddrs(first) };
-    Ok(found)
+    Ok(entries)
 }
 
 /// Reads a kernel address.
@@ -111,6 +140,14 @@ mod tests {
         for address in ["192.0.2.77", "2001:db8::77"] {
             assert_eq!(interface_of(address.parse().unwrap()).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn networks_of_an_interface_have_masks() {
+        let loopback: (IpAddr, IpAddr) =
+            (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(255, 0, 0, 0).into());
+        assert!(networks_of("lo").unwrap().contains(&loopback));
+        assert_eq!(networks_of("none-such").unwrap(), []);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub use host::{
     raise_open_file_limit, random, thread_cpu_time, umask, wait_either, wait_readable,
     wait_writable,
 };
-pub use interface::{ETHERNET_OVERHEAD_BYTES, Interface, interface_of, link_speed};
+pub use interface::{ETHERNET_OVERHEAD_BYTES, Interface, interface_of, link_speed, networks_of};
 pub use local_time::local_minute;
 pub use mapping::{Mapping, is_mapping_fault};
 pub use memory::{Memory, memory};

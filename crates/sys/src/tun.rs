@@ -1,8 +1,8 @@
-//! TUN interfaces, network namespaces and thread scheduling.
+//! TUN and TAP interfaces, network namespaces and thread scheduling.
 //!
-//! Packets keep the kernel's segmentation and checksum offload: each read and write has a 10-byte
-//! header before the IP packet, and the packet may be a super-packet of up to 64 KiB. The caller
-//! interprets the header.
+//! Packets of TUN interfaces keep the kernel's segmentation and checksum offload: each read and
+//! write has a 10-byte header before the IP packet, and the packet may be a super-packet of up to
+//! 64 KiB. The caller interprets the header.
 
 use std::fs::File;
 use std::io;
@@ -37,6 +37,22 @@ const UDP_OFFLOADS: usize = 0x20 | 0x40;
 /// `NotFound` without `/dev/net/tun`, `PermissionDenied` without `CAP_NET_ADMIN`, `EBUSY` if the
 /// name is in use; `InvalidInput` if it is longer than 15 bytes.
 pub fn open_tun(name: &str) -> io::Result<File> {
+    let file = open_device(name, libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR)?;
+    set_offloads(&file, TCP_OFFLOADS | UDP_OFFLOADS)
+        .or_else(|_| set_offloads(&file, TCP_OFFLOADS))?;
+    Ok(file)
+}
+
+/// Creates an interface of Ethernet frames, without a header before each.
+///
+/// # Errors
+///
+/// As [`open_tun`].
+pub fn open_tap(name: &str) -> io::Result<File> {
+    open_device(name, libc::IFF_TAP | libc::IFF_NO_PI)
+}
+
+fn open_device(name: &str, kind: libc::c_int) -> io::Result<File> {
     if name.len() >= libc::IFNAMSIZ {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -47,11 +63,9 @@ pub fn open_tun(name: &str) -> io::Result<File> {
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = byte.cast_signed();
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
+    request.ifr_ifru.ifru_flags = kind as i16;
     // SAFETY: the request takes a pointer to a `struct ifreq`, as passed.
     unsafe { ioctl(&file, Setter::<TUNSETIFF, libc::ifreq>::new(request))? };
-    set_offloads(&file, TCP_OFFLOADS | UDP_OFFLOADS)
-        .or_else(|_| set_offloads(&file, TCP_OFFLOADS))?;
     Ok(file)
 }
 

@@ -76,15 +76,19 @@ impl Scene {
         self.scratch.path().join("guard.out")
     }
 
-    fn command(&self, flags: &[&str]) -> Command {
+    fn command(&self, interface: &str, flags: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["guard", "--interface", "lab0", "--json", "--link-rate", "1gbit"]);
+        command.args(["guard", "--interface", interface, "--json", "--link-rate", "1gbit"]);
         command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped());
         command
     }
 
     pub(super) fn start_guard(&mut self, flags: &[&str]) {
-        let mut command = self.command(flags);
+        self.start_guard_at("lab0", flags);
+    }
+
+    pub(super) fn start_guard_at(&mut self, interface: &str, flags: &[&str]) {
+        let mut command = self.command(interface, flags);
         command.stdout(File::create(self.output()).unwrap());
         let mut guard = self.hosts.spawn(1, &mut command).unwrap();
         wait_until("start", || {
@@ -306,7 +310,7 @@ fn release_lifts_idle_connections_of_a_killed_guard() {
 fn second_guard_is_refused() {
     let Some(mut scene) = Scene::new() else { return };
     scene.start_guard(&[]);
-    let mut command = scene.command(&[]);
+    let mut command = scene.command("lab0", &[]);
     command.stdout(Stdio::null());
     let second = scene.hosts.spawn(1, &mut command).unwrap().wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&second.stderr).into_owned();

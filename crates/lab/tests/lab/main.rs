@@ -15,6 +15,7 @@ mod conformance;
 mod copies;
 mod gathering;
 mod guard;
+mod guest_packets;
 mod guests;
 mod kinds;
 mod rate_changes;
