@@ -159,7 +159,10 @@ pub(crate) fn run_clients(
         }
         return Err(LabError::Command(job.contender.tool.clone(), status));
     }
-    let MetricsSource::Output(parse) = program.metrics else { return moved_metrics(jobs, elapsed) };
+    let parse = match program.metrics {
+        MetricsSource::Files => return moved_metrics(jobs, elapsed),
+        MetricsSource::Output(parse) | MetricsSource::OutputOfFiles(parse) => parse,
+    };
     let metrics = |job: &Job<'_>| {
         let out = fs::read_to_string(file(job, "out")).unwrap_or_default();
         parse(&out).ok_or_else(|| {

@@ -175,10 +175,10 @@ impl<'a> Runner<'a> {
     ) -> Result<RunResult> {
         let tool = tools::find(&contender.tool)?;
         let source = match &tool.kind {
-            ToolKind::Program(Program { metrics: MetricsSource::Files, .. }) => {
-                self.sources.data_path(&settings.data)?
-            }
-            _ => PathBuf::new(),
+            ToolKind::Program(Program { metrics: MetricsSource::Output(_), .. })
+            | ToolKind::Generator(_)
+            | ToolKind::Simulation(_) => PathBuf::new(),
+            ToolKind::Program(_) => self.sources.data_path(&settings.data)?,
         };
         let run = RunContext {
             path: settings.path_config()?,

@@ -94,6 +94,8 @@ pub enum MetricsSource {
     Files,
     /// Output of the client; the function returns `None` if it cannot be parsed.
     Output(fn(&str) -> Option<Metrics>),
+    /// Output of the client, as above, which is sent the files.
+    OutputOfFiles(fn(&str) -> Option<Metrics>),
 }
 
 impl Tool {

@@ -34,7 +34,7 @@ pub(crate) static CURL: Tool = Tool {
                 quoted(&format!("{}?[1-{}]", nginx::url(job), job.contender.rounds())),
             )
         },
-        metrics: MetricsSource::Output(parse_objects),
+        metrics: MetricsSource::OutputOfFiles(parse_objects),
     }),
 };
 
