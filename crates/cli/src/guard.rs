@@ -45,6 +45,6 @@ fn guard(interface: &str, flags: &GuardFlags, output: &mut GuardOutput) -> Resul
     };
     let mut guard = Guard::start(config.clone()).map_err(local)?;
     output.started(&config, guard.lifted_before());
-    guard.run(&stop, &mut |event| output.event(event));
-    guard.end().map_err(local)
+    let result = guard.run(&stop, &mut |event| output.event(event));
+    result.and(guard.end()).map_err(local)
 }

@@ -458,6 +458,9 @@ static __always_inline void count(struct flow *flow, struct slot *slot,
 	__s32 gap = packet->sequence - flow->next;
 	__s32 more = gap + packet->payload;
 
+	/* The guest drops what it has not allowed, such as forged segments. */
+	if ((__s32)(packet->sequence + packet->payload - flow->right_edge) > 0)
+		return;
 	if (gap > 0)
 		slot->out_of_order += 1;
 	if (more > 0) {

@@ -39,6 +39,6 @@ fn main() -> Result<(), Error> {
             }
             event => writeln!(out, "{event:?}"),
         };
-    });
+    })?;
     guard.end()
 }

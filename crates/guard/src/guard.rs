@@ -27,6 +27,9 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which routes to peers are looked up again. (chosen: a changed route is seen in time)
 const ROUTE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Interval at which interface and cgroup are looked for. (chosen: as that of the status)
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Longest interval of ticks while nothing is received, below the heartbeat's timeout of a second.
 const IDLE_TICK: Duration = Duration::from_millis(100);
 
@@ -134,6 +137,7 @@ pub struct Guard {
     services: Services,
     second: Second,
     routes_at: Duration,
+    checked_at: Duration,
     /// Starts of connections that were seen, and the time of the last ones.
     starts: (u64, Duration),
     /// Windows that an earlier guard had left.
@@ -177,6 +181,7 @@ impl Guard {
             services: Services::default(),
             second: Second::new(now),
             routes_at: now,
+            checked_at: now,
             starts: (0, now),
             lifted_before,
             _lock: lock,
@@ -190,12 +195,24 @@ impl Guard {
     }
 
     /// Guards until a flag is set.
-    pub fn run(&mut self, stop: &AtomicBool, on_event: &mut dyn FnMut(&Event<'_>)) {
+    ///
+    /// # Errors
+    ///
+    /// The interface or the cgroup is gone.
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        on_event: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<(), Error> {
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic();
             let starts = self.programs.starts();
             if starts != self.starts.0 {
                 self.starts = (starts, now);
+            }
+            if now >= self.checked_at + CHECK_INTERVAL {
+                self.checked_at = now;
+                self.check_targets()?;
             }
             let is_receiving = self.tick(now, on_event);
             if is_receiving || now < self.starts.1 + ACTIVE_TIME {
@@ -203,6 +220,16 @@ impl Guard {
             } else {
                 self.programs.wait_for_start(starts, IDLE_TICK);
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that the interface and the cgroup exist: without them, nothing is left to guard.
+    fn check_targets(&self) -> Result<(), Error> {
+        self.port.check()?;
+        match self.cgroup.is_dir() {
+            true => Ok(()),
+            false => Err(Error::new(format!("the cgroup {} is gone", self.cgroup.display()))),
         }
     }
 

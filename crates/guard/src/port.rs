@@ -37,6 +37,14 @@ impl Port {
         Ok(Self { name: name.to_owned(), capacity, peers: HashMap::new() })
     }
 
+    /// Checks that the interface exists.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match interfaces().contains(&self.name) {
+            true => Ok(()),
+            false => Err(Error::new(format!("the interface {} is gone", self.name))),
+        }
+    }
+
     /// True if the host reaches a peer through this interface.
     pub(crate) fn has_peer(&mut self, peer: IpAddr) -> bool {
         if self.peers.len() >= MAX_PEERS {

@@ -390,7 +390,7 @@ mod tests {
             "the tool scp does not support streams, a field of bankfull, probe, iperf3, nuttcp, gridftp, aria2, tcp, model, tuned-model, ns3",
         ),
         ("[[contender]]\ntool = 'iperf3'\nload = 1.0", "not support load, a field of udp"),
-        ("[[contender]]\ntool = 'tcp'\nrounds = 3", "not support rounds, a field of incast"),
+        ("[[contender]]\ntool = 'tcp'\nrounds = 3", "not support rounds, a field of curl, incast"),
         ("[[contender]]\ntool = 'tcp'\nblock = '1kB'", "not support block"),
         ("[[contender]]\ntool = 'incast'\ntotal = '2MB'\nblock = '1kB'", "takes block or total"),
         (

@@ -20,6 +20,7 @@ const WINDOW: u16 = 2048;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
+const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
 
@@ -344,7 +345,16 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
     }
     let seen = connections[0].step(&mut bridge, WINDOW);
     assert_eq!((seen.acknowledgement, seen.flags), (connections[0].next, ACK));
+    // What the guest has not allowed does not count; the peer resets its connection then.
+    let forged = framings[0].of_peer(40_000, [connections[0].right_edge, 5001], ACK, 512, &[], MSS);
+    bridge.receive(&forged);
+    let bytes = u64::from(connections[0].next - 1001);
+    let reset = framings[0].of_peer(40_000, [connections[0].next, 0], RST, 0, &[], 0);
+    bridge.receive(&reset);
+    let opened = scene.wait_for("connection", |event| event["remote"] == "10.81.0.9:40000");
+    let closed = scene.wait_for("closed", |event| event["id"] == opened["id"]);
+    assert_eq!(closed["bytes"], bytes);
     // Without a known scale the field would be misread.
-    let fragment = framings[0].of_guest(50_000, [1, 1], ACK | FIN, WINDOW, &[], 0);
-    assert_eq!(bridge.send(&fragment, 50_000).window, WINDOW, "no SYN was seen");
+    let unknown = framings[0].of_guest(50_000, [1, 1], ACK | FIN, WINDOW, &[], 0);
+    assert_eq!(bridge.send(&unknown, 50_000).window, WINDOW, "no SYN was seen");
 }
