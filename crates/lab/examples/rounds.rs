@@ -82,8 +82,9 @@ fn fetch(rounds: u64, bytes: u64, addresses: &[&str]) -> io::Result<()> {
             });
         }
         for _ in 0..rounds {
-            start.wait();
+            // Before the others may begin: this thread may wake last.
             let began = Instant::now();
+            start.wait();
             end.wait();
             writeln!(out, "{:.6}", began.elapsed().as_secs_f64())?;
         }
