@@ -32,13 +32,13 @@ fn main() -> Result<(), Error> {
         end.store(true, Ordering::Relaxed);
     });
     let mut out = io::stdout();
-    guard.run(&stop, &mut |event| {
+    let result = guard.run(&stop, &mut |event| {
         let _ = match event {
             Event::Window(connection, window, reason) => {
                 writeln!(out, "window {} {window:?} {reason}", connection.remote)
             }
             event => writeln!(out, "{event:?}"),
         };
-    })?;
-    guard.end()
+    });
+    result.and(guard.end())
 }

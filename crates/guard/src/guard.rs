@@ -368,7 +368,7 @@ impl Guard {
 
 /// Loads the programs, and follows the connections below a cgroup.
 fn start_programs(directory: &File, cgroup: &Path, guests: &[String]) -> Result<Programs, Error> {
-    let mut programs = Programs::load()?;
+    let mut programs = Programs::load(!guests.is_empty())?;
     programs.beat(monotonic().as_nanos() as u64);
     programs.attach(directory)?;
     programs.adopt(cgroup)?;

@@ -154,7 +154,7 @@ impl fmt::Debug for Programs {
 
 impl Programs {
     /// Loads programs and maps; maps that an earlier guard has left are used again.
-    pub(crate) fn load() -> Result<Self, Error> {
+    pub(crate) fn load(has_guests: bool) -> Result<Self, Error> {
         let btf = Btf::from_sys_fs()
             .map_err(|error| Error::of("read the kernel's type information", error))?;
         let mut loader = EbpfLoader::new();
@@ -166,7 +166,8 @@ impl Programs {
             .load(OBJECT)
             .map_err(|error| Error::of("load the BPF programs", chain(&error)))?;
         load_sock_ops(&mut ebpf)?;
-        for name in ["from_guest", "to_guest"] {
+        // Without guests, a kernel that cannot load their programs is no obstacle.
+        for name in ["from_guest", "to_guest"].into_iter().filter(|_| has_guests) {
             let program = classifier(&mut ebpf, name)?;
             program.load().map_err(|error| Error::of_program(name, &error))?;
         }

@@ -24,7 +24,7 @@ pub(crate) fn remove_remains(cgroup: &Path) -> Result<Option<u64>, Error> {
     if !programs::has_remains() {
         return Ok(None);
     }
-    let mut earlier = Programs::load()?;
+    let mut earlier = Programs::load(false)?;
     let before = earlier.counters().lifted;
     earlier.lift(cgroup)?;
     let lifted = earlier.counters().lifted.saturating_sub(before);
