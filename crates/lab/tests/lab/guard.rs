@@ -272,7 +272,8 @@ fn observing_guard_changes_no_window() {
     scene.wait_for("window", |event| event["window_bytes"].is_u64());
     wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
     scene.wait_for("status", |event| event["engaged"] == true);
-    assert!(flows.min_window() > FREE_WINDOW);
+    // Windows fall on their own while a busy host's readers wait; a guard's would not rise again.
+    wait_until("windows stay free", || flows.min_window() > FREE_WINDOW);
 }
 
 #[test]
