@@ -140,8 +140,14 @@ static __always_inline void start(struct bpf_sock_ops *ctx, struct control *cont
 {
 	__u64 more = tp->bytes_received - slot->received;
 	__u32 rtt_us = tp->rtt_min.s[0].v;
-	int has_request = tp->write_seq != tp->snd_una;
+	__u32 unacknowledged = tp->write_seq - tp->snd_una;
+	int has_request = unacknowledged > 0;
 
+	/* More than a first flight is a response of this host, which will receive little. */
+	if (unacknowledged > MAX_FIRST_SEGMENTS * tp->advmss) {
+		tracked->starting.active_ns = now;
+		return;
+	}
 	if (!has_started(&tracked->starting, more, tp->advmss, has_request, now))
 		return;
 	tracked->starting.window = 0;

@@ -18,9 +18,8 @@
 #define MAX_CONNECTIONS 65536
 /* Age of a heartbeat after which windows are lifted. */
 #define HEARTBEAT_TIMEOUT_NS 1000000000ULL
-/* Pause after which a connection starts anew, and time for which its starting window holds unless
- * the guard orders another: two ticks. (TICK in control::path_control) */
-#define START_NS 20000000ULL
+/* Pause after which a connection starts anew: two ticks. (TICK in control::path_control) */
+#define PAUSE_NS 20000000ULL
 /* Payload of a full segment of a connection that is not established. (MTU 1500, IPv4) */
 #define DEFAULT_MSS 1460
 /* Largest first window in segments. (RFC 6928: senders start with ten) */
@@ -61,6 +60,7 @@ struct control {
 	__u64 min_segments; /* smallest window */
 	__u64 is_asleep;    /* the guard waits for a start */
 	__u64 starts;       /* and openings */
+	__u64 start_ns;     /* time for which starting windows hold unless the guard orders others */
 	__u64 forwarded;    /* connections of guests so far */
 	__u64 without_slot; /* connections for which no slot was free */
 	__u64 lost_events;  /* events for which the ring had no room */
@@ -74,7 +74,7 @@ enum event_kind { OPENED = 1, CLOSED = 2, STARTED = 3 };
 struct starting {
 	__u64 started_ns;
 	__u64 active_ns; /* last start, or last data */
-	__u32 window;    /* until START_NS after it; 0: unlimited */
+	__u32 window;    /* 0: unlimited */
 	__u32 unused;
 };
 
@@ -242,7 +242,7 @@ static __always_inline __u32 first_window(struct control *control, __u16 remote_
 static __always_inline int has_started(struct starting *starting, __u64 more, __u32 mss,
 				       int has_request, __u64 now)
 {
-	int is_start = (has_request || more > mss) && now > starting->active_ns + START_NS;
+	int is_start = (has_request || more > mss) && now > starting->active_ns + PAUSE_NS;
 
 	if (is_start)
 		starting->started_ns = now;
@@ -261,7 +261,7 @@ static __always_inline __u32 wanted_window(const struct control *control, const 
 		return 0;
 	if ((__u32)order && order >> 32 == (__u32)slot->cookie)
 		return order;
-	return now < starting->started_ns + START_NS ? starting->window : 0;
+	return now < starting->started_ns + control->start_ns ? starting->window : 0;
 }
 
 /* Counts a start or an opening. Returns how its event wakes the guard, which may be waiting. */

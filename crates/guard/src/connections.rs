@@ -71,6 +71,8 @@ pub(crate) struct Followed {
     pub(crate) connection: Connection,
     pub(crate) slot: u32,
     pub(crate) received: u64,
+    /// Time of the slot's last update that was read.
+    pub(crate) updated_ns: u64,
     /// Time of the last sample with more bytes.
     pub(crate) active_at: Option<Duration>,
     pub(crate) lost_segments: u64,
@@ -116,6 +118,7 @@ impl Connections {
             connection,
             slot,
             received: state.received,
+            updated_ns: 0,
             active_at: None,
             lost_segments: 0,
             ordered: 0,

@@ -5,6 +5,7 @@ use crate::connections::{Connection, Connections, Standing};
 use crate::error::Error;
 use crate::holder::{self, ACTIVE_TIME, Holder, Totals, WindowChange};
 use crate::networks::Networks;
+use crate::pace::Pace;
 use crate::port::Port;
 use crate::programs::{self, Lock, Programs, SocketEvent, StartLimits};
 use crate::release;
@@ -12,7 +13,6 @@ use crate::requirements;
 use crate::rollback::Rollback;
 use crate::services::Services;
 use bankfull_control::ictcp::INITIAL_QUEUE;
-use bankfull_control::path_control::TICK;
 use bankfull_control::{Bytes, Rate};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -32,6 +32,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest interval of ticks while nothing is received, below the heartbeat's timeout of a second.
 const IDLE_TICK: Duration = Duration::from_millis(100);
+
+/// Ticks within which the guard has judged a connection that starts. (chosen: one may just have
+/// begun)
+const JUDGED_TICKS: u32 = 2;
 
 /// Silence after which a connection of a guest counts as closed. (Linux,
 /// nf_conntrack_tcp_timeout_unacknowledged: 300 s)
@@ -123,6 +127,13 @@ impl Second {
     }
 }
 
+/// Times of the last periodic work.
+#[derive(Debug)]
+struct Periods {
+    routes_at: Duration,
+    checked_at: Duration,
+}
+
 /// Running guard. Dropping it leaves its programs; [`Guard::end`] removes them.
 #[derive(Debug)]
 pub struct Guard {
@@ -133,11 +144,11 @@ pub struct Guard {
     connections: Connections,
     holder: Holder,
     rollback: Rollback,
+    pace: Pace,
     networks: Networks,
     services: Services,
     second: Second,
-    routes_at: Duration,
-    checked_at: Duration,
+    periods: Periods,
     /// Starts of connections that were seen, and the time of the last ones.
     starts: (u64, Duration),
     /// Windows that an earlier guard had left.
@@ -177,11 +188,11 @@ impl Guard {
             connections,
             holder,
             rollback: Rollback::new(),
+            pace: Pace::default(),
             networks,
             services: Services::default(),
             second: Second::new(now),
-            routes_at: now,
-            checked_at: now,
+            periods: Periods { routes_at: now, checked_at: now },
             starts: (0, now),
             lifted_before,
             _lock: lock,
@@ -210,13 +221,13 @@ impl Guard {
             if starts != self.starts.0 {
                 self.starts = (starts, now);
             }
-            if now >= self.checked_at + CHECK_INTERVAL {
-                self.checked_at = now;
+            if now >= self.periods.checked_at + CHECK_INTERVAL {
+                self.periods.checked_at = now;
                 self.check_targets()?;
             }
             let is_receiving = self.tick(now, on_event);
             if is_receiving || now < self.starts.1 + ACTIVE_TIME {
-                thread::sleep(TICK);
+                thread::sleep(self.pace.interval());
             } else {
                 self.programs.wait_for_start(starts, IDLE_TICK);
             }
@@ -248,8 +259,8 @@ impl Guard {
     /// Returns whether a connection is receiving, or held.
     fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) -> bool {
         self.programs.beat(now.as_nanos() as u64);
-        if now >= self.routes_at + ROUTE_INTERVAL {
-            self.routes_at = now;
+        if now >= self.periods.routes_at + ROUTE_INTERVAL {
+            self.periods.routes_at = now;
             self.port.forget_routes();
             self.close_silent(now, on_event);
         }
@@ -258,11 +269,13 @@ impl Guard {
         }
         let slots = &self.programs.slots;
         let is_free = self.rollback.is_paused(now);
+        let began = cpu_time();
         let (totals, changes) =
             self.holder.tick(now, slots, &mut self.connections, &self.port, is_free);
         if self.config.mode == Mode::Hold {
             holder::apply(slots, &mut self.connections, &changes);
         }
+        self.pace.on_tick(cpu_time().saturating_sub(began));
         self.limit_starts(is_free, totals);
         changes.iter().for_each(|change| self.report_change(change, on_event));
         self.second.add(totals);
@@ -292,6 +305,7 @@ impl Guard {
             queue: INITIAL_QUEUE,
             taken: Bytes(totals.windows),
             min_segments: self.config.min_window_segments,
+            duration: self.pace.interval() * JUDGED_TICKS,
         });
     }
 
@@ -378,7 +392,16 @@ fn start_programs(directory: &File, cgroup: &Path, guests: &[String]) -> Result<
 
 /// Returns the monotonic clock, by which the BPF program judges the heartbeat.
 fn monotonic() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
+    time_of(ClockId::Monotonic)
+}
+
+/// Returns the CPU time of this thread.
+fn cpu_time() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
     seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -77,6 +77,12 @@ impl Holder {
         let mut totals = Totals::default();
         let mut samples = Vec::new();
         for (cookie, followed) in connections.guarded_mut() {
+            let updated_ns = slot::updated_ns(slots, followed.slot);
+            let is_idle = followed.active_at.is_none_or(|at| now >= at + ACTIVE_TIME);
+            if is_idle && updated_ns == followed.updated_ns {
+                continue;
+            }
+            followed.updated_ns = updated_ns;
             let state = Slot::read(slots, followed.slot);
             if state.cookie != cookie {
                 continue;
@@ -255,6 +261,7 @@ mod tests {
             for index in receiving {
                 let received = self.slots.load(index as usize * SLOT_WORDS + 1) + bytes;
                 self.store(index, 1, received);
+                self.store(index, 5, self.now.as_nanos() as u64);
             }
             let (_, changes) =
                 self.holder.tick(self.now, &self.slots, &mut self.connections, &self.port, false);

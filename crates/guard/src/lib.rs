@@ -8,7 +8,7 @@
 //! state that they publish (`slot`), network namespaces (`namespaces`), the guarded interface
 //! (`port`), connections and who owns them (`connections`), the windows (`holder`), when they are
 //! lifted again (`rollback`), the peers that start with less (`networks`), those of new connections
-//! (`services`), the loop (`guard`), and the end (`release`).
+//! (`services`), the interval of ticks (`pace`), the loop (`guard`), and the end (`release`).
 //!
 //! Out of scope: the decision about windows, which is `bankfull_control::ictcp`.
 
@@ -19,6 +19,7 @@ mod guard;
 mod holder;
 mod namespaces;
 mod networks;
+mod pace;
 mod port;
 mod programs;
 mod release;

@@ -38,11 +38,12 @@ mod word {
     pub(super) const MIN_SEGMENTS: usize = 4;
     pub(super) const IS_ASLEEP: usize = 5;
     pub(super) const STARTS: usize = 6;
-    pub(super) const WITHOUT_SLOT: usize = 8;
-    pub(super) const LOST_EVENTS: usize = 9;
-    pub(super) const UNFOLLOWED: usize = 10;
-    pub(super) const LIFTED: usize = 11;
-    pub(super) const COUNT: usize = 12;
+    pub(super) const START_TIME: usize = 7;
+    pub(super) const WITHOUT_SLOT: usize = 9;
+    pub(super) const LOST_EVENTS: usize = 10;
+    pub(super) const UNFOLLOWED: usize = 11;
+    pub(super) const LIFTED: usize = 12;
+    pub(super) const COUNT: usize = 13;
 }
 
 /// Bytes of an event. (`struct event` in `bpf/state.h`)
@@ -68,6 +69,8 @@ pub(crate) struct StartLimits {
     /// Bytes of the windows in use.
     pub(crate) taken: Bytes,
     pub(crate) min_segments: u64,
+    /// Time until the guard has judged them.
+    pub(crate) duration: Duration,
 }
 
 /// Event of a connection.
@@ -289,6 +292,7 @@ impl Programs {
         self.control.store(word::QUEUE, limits.queue.0);
         self.control.store(word::TAKEN, limits.taken.0);
         self.control.store(word::MIN_SEGMENTS, limits.min_segments);
+        self.control.store(word::START_TIME, limits.duration.as_nanos() as u64);
         self.control.store(word::RATE, rate);
     }
 

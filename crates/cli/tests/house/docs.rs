@@ -5,12 +5,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// Files whose constants a document lists, and the document in `docs/algorithms`.
-const HOMES: [(&str, &str); 9] = [
+const HOMES: [(&str, &str); 12] = [
     ("crates/control/src/ictcp/", "ictcp"),
     ("crates/engine/src/tuning/incast/", "ictcp"),
     ("crates/control/src/delay/", "delay"),
     ("crates/control/src/path_control/", "path-control"),
     ("crates/control/src/sobas/", "sobas"),
+    ("crates/control/src/congestion/", "quic"),
+    ("crates/control/src/streams/", "streams"),
+    ("crates/control/src/rrda/", "rrda"),
     ("crates/control/src/shares.rs", "path-control"),
     ("crates/control/src/bottleneck.rs", "path-control"),
     ("crates/control/src/pacing.rs", "path-control"),

@@ -12,7 +12,8 @@ use std::net::Ipv4Addr;
 /// header's second byte. (linux/virtio_net.h)
 const GSO_TCPV4: u8 = 1;
 const GSO_UDP_L4: u8 = 5;
-/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte. (linux/virtio_net.h)
+/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the same byte: CWR belongs to the first segment only. Under
+/// AccECN it is part of a counter, and belongs to all. (linux/virtio_net.h)
 const GSO_ECN: u8 = 0x80;
 
 /// Largest header before the payload: offload, IPv4 and TCP with options. (RFC 791, RFC 9293: 15
@@ -282,7 +283,7 @@ impl Packet {
         let from = first * self.segment_bytes as u32;
         let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
         tcp[4..8].copy_from_slice(&sequence.wrapping_add(from).to_be_bytes());
-        if first > 0 {
+        if first > 0 && self.bytes[1] & GSO_ECN != 0 {
             tcp[13] &= !TCP_CWR;
         }
         if first + count < self.burst.segments {
@@ -386,7 +387,9 @@ mod tests {
 
     #[test]
     fn extracted_segments_are_complete_packets() {
-        let packet = Packet::parse(tcp(3500, 1448)).unwrap();
+        let mut bytes = tcp(3500, 1448);
+        bytes[1] |= GSO_ECN;
+        let packet = Packet::parse(bytes).unwrap();
         let cases = [(0, 1, 0..1448), (0, 2, 0..2896), (1, 1, 1448..2896), (2, 1, 2896..3500)];
         for (first, count, range) in cases {
             let cut = packet.extract(first, count, false);
@@ -405,6 +408,15 @@ mod tests {
             assert_eq!(be16(tcp, 16), Some(pseudo));
             let again = Packet::parse(whole).unwrap();
             assert_eq!(again.burst.segments, count);
+        }
+    }
+
+    #[test]
+    fn counter_of_accurate_ecn_is_in_all_segments() {
+        let packet = Packet::parse(tcp(3500, 1448)).unwrap();
+        for first in 0..3 {
+            let cut = packet.extract(first, 1, false);
+            assert_eq!(cut.header()[OFFLOAD_HEADER_BYTES + 20 + 13] & TCP_CWR, TCP_CWR);
         }
     }
 
