@@ -3,6 +3,7 @@
 use crate::cgroups::{self, Paths};
 use crate::connections::{Connection, Connections, Standing};
 use crate::error::Error;
+use crate::guests::Guests;
 use crate::holder::{self, ACTIVE_TIME, Holder, Totals, WindowChange};
 use crate::networks::Networks;
 use crate::pace::Pace;
@@ -78,6 +79,8 @@ pub enum Event<'a> {
     Closed(&'a Connection, Bytes),
     /// A window was set, or in [`Mode::Observe`] would be; `None` if it was lifted.
     Window(&'a Connection, Option<Bytes>, &'static str),
+    /// An interface of guests is gone, or followed again.
+    Guest(&'a str, bool),
     /// The state once a second.
     Status(Status),
 }
@@ -139,6 +142,7 @@ struct Periods {
 pub struct Guard {
     config: Config,
     cgroup: PathBuf,
+    guests: Guests,
     programs: Programs,
     port: Port,
     connections: Connections,
@@ -173,7 +177,7 @@ impl Guard {
         let lock = programs::lock()?;
         let lifted_before = release::remove_remains(&mount)?;
         // What was pinned before a failure would look like the remains of a guard.
-        let mut programs = start_programs(&directory, &cgroup, &config.guests)
+        let (mut programs, guests) = start_programs(&directory, &cgroup, &config.guests)
             .inspect_err(|_| programs::remove_pins())?;
         let mut networks = Networks::default();
         networks.add_near(&config.interface, &mut programs.networks);
@@ -183,6 +187,7 @@ impl Guard {
         Ok(Self {
             config,
             cgroup,
+            guests,
             programs,
             port,
             connections,
@@ -224,6 +229,9 @@ impl Guard {
             if now >= self.periods.checked_at + CHECK_INTERVAL {
                 self.periods.checked_at = now;
                 self.check_targets()?;
+                for (name, is_followed) in self.guests.update(&mut self.programs) {
+                    on_event(&Event::Guest(&name, is_followed));
+                }
             }
             let is_receiving = self.tick(now, on_event);
             if is_receiving || now < self.starts.1 + ACTIVE_TIME {
@@ -381,13 +389,17 @@ impl Guard {
 }
 
 /// Loads the programs, and follows the connections below a cgroup.
-fn start_programs(directory: &File, cgroup: &Path, guests: &[String]) -> Result<Programs, Error> {
+fn start_programs(
+    directory: &File,
+    cgroup: &Path,
+    guests: &[String],
+) -> Result<(Programs, Guests), Error> {
     let mut programs = Programs::load(!guests.is_empty())?;
     programs.beat(monotonic().as_nanos() as u64);
     programs.attach(directory)?;
     programs.adopt(cgroup)?;
-    guests.iter().try_for_each(|interface| programs.attach_guests(interface))?;
-    Ok(programs)
+    let guests = Guests::follow(guests, &mut programs)?;
+    Ok((programs, guests))
 }
 
 /// Returns the monotonic clock, by which the BPF program judges the heartbeat.

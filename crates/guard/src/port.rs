@@ -60,6 +60,12 @@ impl Port {
     }
 }
 
+/// Returns the index of an interface; `None` if there is none of that name.
+pub(crate) fn interface_index(name: &str) -> Option<u32> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    rustix::net::netdevice::name_to_index(&socket, name).ok()
+}
+
 /// Returns the names of the interfaces in this thread's network namespace.
 fn interfaces() -> Vec<String> {
     // Unlike /sys/class/net, it does not depend on the mounts.

@@ -14,6 +14,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_sys::SharedWords;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -146,7 +147,7 @@ pub(crate) struct Programs {
     pub(crate) networks: NetworkMap,
     pub(crate) services: ServiceMap,
     free_slots: Queue<MapData, u32>,
-    links: Vec<PinnedLink>,
+    links: BTreeMap<String, PinnedLink>,
 }
 
 impl fmt::Debug for Programs {
@@ -187,7 +188,16 @@ impl Programs {
             .map_err(|error| Error::of("use the map", error))?;
         let free_slots = Queue::try_from(take_map(&mut ebpf, "free_slots")?)
             .map_err(|error| Error::of("use the map", error))?;
-        Ok(Self { ebpf, slots, control, events, networks, services, free_slots, links: Vec::new() })
+        Ok(Self {
+            ebpf,
+            slots,
+            control,
+            events,
+            networks,
+            services,
+            free_slots,
+            links: BTreeMap::new(),
+        })
     }
 
     /// Follows all connections below a cgroup from now on.
@@ -225,9 +235,11 @@ impl Programs {
 
     /// Keeps a link beyond the end of this process.
     fn pin(&mut self, link: FdLink, name: &str) -> Result<(), Error> {
-        let pinned =
-            link.pin(pin_path(name)).map_err(|error| Error::of("pin the link", chain(&error)))?;
-        self.links.push(pinned);
+        let path = pin_path(name);
+        // That of an interface that is gone.
+        let _ = fs::remove_file(&path);
+        let pinned = link.pin(path).map_err(|error| Error::of("pin the link", chain(&error)))?;
+        self.links.insert(name.to_owned(), pinned);
         Ok(())
     }
 

@@ -78,10 +78,14 @@ impl GuardOutput {
             return;
         }
         let Some(table) = &mut self.table else {
-            if let Event::Status(status) = event
-                && status.active > 0
-            {
-                self.output.message(&status_line(status));
+            match event {
+                Event::Status(status) if status.active > 0 => {
+                    self.output.message(&status_line(status));
+                }
+                Event::Guest(name, is_followed) => {
+                    self.output.message(&guest_line(name, *is_followed));
+                }
+                _ => {}
             }
             return;
         };
@@ -89,6 +93,7 @@ impl GuardOutput {
             Event::Opened(connection) => table.open(connection),
             Event::Closed(connection, _) => drop(table.rows.remove(&connection.id)),
             Event::Window(connection, window, reason) => table.set(connection.id, *window, reason),
+            Event::Guest(..) => {}
             Event::Status(status) => {
                 let text = table.text(status);
                 self.output.data(text.as_bytes());
@@ -204,6 +209,14 @@ fn status_line(status: &Status) -> String {
     line
 }
 
+fn guest_line(name: &str, is_followed: bool) -> String {
+    let name = printable_text(name);
+    match is_followed {
+        true => format!("the guests of {name} are followed again"),
+        false => format!("the interface {name} is gone: its guests are followed once it returns"),
+    }
+}
+
 fn event_json(event: &Event<'_>) -> Value {
     match event {
         Event::Opened(connection) => json!({
@@ -229,6 +242,9 @@ fn event_json(event: &Event<'_>) -> Value {
             "window_bytes": window.map(|window| window.0),
             "reason": reason,
         }),
+        Event::Guest(name, is_followed) => {
+            json!({ "event": "guest", "interface": name, "followed": is_followed })
+        }
         Event::Status(status) => json!({
             "event": "status",
             "connections": status.connections,

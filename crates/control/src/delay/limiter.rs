@@ -1,7 +1,7 @@
 //! Window of a limited path, adjusted after each round: an RTT for a change to show, and a
 //! measurement.
 
-use super::losses::{LossHistory, MEMORY};
+use super::losses::{LossHistory, MAX_LOSSES, MAX_OVERFLOWS, MEMORY};
 use super::path::{Path, bytes, per, ratio, scaled};
 use super::round::{Cut, Outcome, Round};
 use super::samples::{LIFETIME, MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES, repair_time};
@@ -216,8 +216,9 @@ impl Limiter {
         let level = self.target.level(round.queue, path.rtt());
         self.measure_unreached(path, round, level);
         let is_used = self.is_used(path, round);
+        let full = path.capacity.map(|line| scaled(line, USED_SHARE));
         if (is_used || level == Level::High)
-            && !self.target.on_round(level, round.queue, path.rtt())
+            && !self.target.on_round(level, round, path.rtt(), full)
         {
             return Outcome::Left(Reason::Unsteady);
         }
@@ -403,7 +404,7 @@ impl Limiter {
     pub(super) fn is_shared_overflow(&mut self, path: &Path, now: Duration, rate: Rate) -> bool {
         let (rtt, min_rtt) = (path.samples.rtt(), path.samples.min_rtt());
         let is_long = rtt > min_rtt + min_rtt.mul_f64(MAX_TRIAL_QUEUE);
-        is_long && path.is_minor_share(rate) && self.overflows.record(now, rtt)
+        is_long && path.is_minor_share(rate) && self.overflows.record(now, rtt) > MAX_OVERFLOWS
     }
 
     /// Reacts to losses: a queue overflowed, or the path drops above some rate, or at random.
@@ -430,7 +431,7 @@ impl Limiter {
         // Losses of a probe above a lossless rate are due to the rate.
         let limit = self.limit(path);
         let is_probe = self.lossless.is_some_and(|rate| limit > scaled(rate, 1.0 + STEP_RANGE.0));
-        if !is_probe && self.losses.record(round.now, path.rtt()) {
+        if !is_probe && self.losses.record(round.now, path.rtt()) > MAX_LOSSES {
             return Outcome::Left(Reason::CongestedLoss);
         }
         let lossless = scaled(rate.min(limit), START_GAIN);

@@ -1,7 +1,9 @@
 //! Target of the queueing delay: short at first, and wider on a path whose rate varies.
 
+use super::round::Round;
 use super::samples::LIFETIME;
 use crate::path_control::capacity::MIN_TRAIN_TIME;
+use crate::units::Rate;
 use std::time::Duration;
 
 /// Share of the RTT that is the target. (chosen: a quarter of a shallow buffer)
@@ -62,6 +64,8 @@ struct Hunting {
     changes: u32,
     /// Level of the last round that was not near the target.
     last: Option<Level>,
+    /// Lowest rate.
+    lowest_rate: Option<Rate>,
 }
 
 impl QueueTarget {
@@ -88,17 +92,24 @@ impl QueueTarget {
         self.segment = time;
     }
 
-    /// Records a round; widens the target if the window hunts for it.
+    /// Records a round; widens the target if the window hunts for it below a rate.
     ///
     /// Returns false if even the longest target does not suffice.
-    pub(super) fn on_round(&mut self, level: Level, queue: Duration, rtt: Duration) -> bool {
-        self.hunting.record(level, queue);
+    pub(super) fn on_round(
+        &mut self,
+        level: Level,
+        round: &Round,
+        rtt: Duration,
+        full: Option<Rate>,
+    ) -> bool {
+        self.hunting.record(level, round);
         if self.hunting.rounds < HUNTING_ROUNDS {
             return true;
         }
+        let is_full = self.hunting.lowest_rate.zip(full).is_some_and(|(rate, full)| rate >= full);
         let Hunting { high_rounds, high_queues, changes, last, .. } = self.hunting;
         self.hunting = Hunting { last, ..Hunting::default() };
-        if changes < HUNTING_CHANGES {
+        if changes < HUNTING_CHANGES || is_full {
             self.widened = self.widened.div_f64(GROWTH);
             return true;
         }
@@ -129,11 +140,12 @@ impl QueueTarget {
 }
 
 impl Hunting {
-    fn record(&mut self, level: Level, queue: Duration) {
+    fn record(&mut self, level: Level, round: &Round) {
         self.rounds += 1;
+        self.lowest_rate = Some(self.lowest_rate.map_or(round.rate, |rate| rate.min(round.rate)));
         if level == Level::High {
             self.high_rounds += 1;
-            self.high_queues += queue;
+            self.high_queues += round.queue;
         }
         if level != Level::Near {
             let last = self.last.replace(level);
@@ -190,8 +202,26 @@ mod tests {
 
     /// Runs as many rounds as are evaluated; returns whether a target suffices.
     fn run(target: &mut QueueTarget, levels: &[Level]) -> bool {
+        run_below(target, levels, None)
+    }
+
+    /// The same with rounds of 100 Mbit/s on a path that is full at a rate.
+    fn run_below(target: &mut QueueTarget, levels: &[Level], full: Option<Rate>) -> bool {
+        let rate = Rate::from_bits_per_sec(100e6);
+        let round = Round { now: MS, rate, queue: MS * 6, retransmits: 0 };
         let rounds = levels.iter().cycle().take(HUNTING_ROUNDS as usize);
-        rounds.fold(true, |_, &level| target.on_round(level, MS * 6, MS * 40))
+        rounds.fold(true, |_, &level| target.on_round(level, &round, MS * 40, full))
+    }
+
+    #[test]
+    fn hunting_window_of_a_full_path_keeps_the_target() {
+        let mut target = QueueTarget::default();
+        let hunting = [Level::Low, Level::Low, Level::High];
+        let full = |mbit: f64| Some(Rate::from_bits_per_sec(mbit * 1e6));
+        assert!(run_below(&mut target, &hunting, full(99.0)));
+        assert_eq!(target.queue(MS * 40), MS);
+        assert!(run_below(&mut target, &hunting, full(101.0)));
+        assert_eq!(target.queue(MS * 40), MS * 3);
     }
 
     #[test]

@@ -49,23 +49,33 @@ impl Guest {
         scene.hosts.run_on(1, || enable("ipv6/conf/all/forwarding", "1")).unwrap();
         for line in [
             format!("netns add {namespace}"),
-            format!("-n {host} link add {INTERFACE} type veth peer name eth0 netns {namespace}"),
-            format!("-n {host} link set {INTERFACE} up"),
-            format!("-n {namespace} link set eth0 up"),
-            format!("-n {host} addr add 10.78.0.1/24 dev {INTERFACE}"),
-            format!("-n {host} addr add fd78::1/64 dev {INTERFACE} nodad"),
             format!("-n {host} addr add fd77::2/64 dev lab0 nodad"),
             format!("-n {sender} addr add fd77::1/64 dev lab0 nodad"),
-            format!("-n {namespace} addr add {IPV4}/24 dev eth0"),
-            format!("-n {namespace} addr add {IPV6}/64 dev eth0 nodad"),
-            format!("-n {namespace} route add default via 10.78.0.1"),
-            format!("-n {namespace} route add default via fd78::1"),
             format!("-n {sender} route add 10.78.0.0/15 via {} dev lab0", Hosts::address(1)),
             format!("-n {sender} route add fd78::/64 via fd77::2 dev lab0"),
         ] {
             assert!(ip(&line), "ip {line}");
         }
+        guest.add_interface(&host);
         Some(guest)
+    }
+
+    /// Adds the interface between host and guest.
+    fn add_interface(&self, host: &str) {
+        let namespace = &self.namespace;
+        for line in [
+            format!("-n {host} link add {INTERFACE} type veth peer name eth0 netns {namespace}"),
+            format!("-n {host} link set {INTERFACE} up"),
+            format!("-n {namespace} link set eth0 up"),
+            format!("-n {host} addr add 10.78.0.1/24 dev {INTERFACE}"),
+            format!("-n {host} addr add fd78::1/64 dev {INTERFACE} nodad"),
+            format!("-n {namespace} addr add {IPV4}/24 dev eth0"),
+            format!("-n {namespace} addr add {IPV6}/64 dev eth0 nodad"),
+            format!("-n {namespace} route add default via 10.78.0.1"),
+            format!("-n {namespace} route add default via fd78::1"),
+        ] {
+            assert!(ip(&line), "ip {line}");
+        }
     }
 
     /// Adds a tagged network between host and guest. Returns whether the kernel has such.
@@ -183,6 +193,24 @@ fn windows_of_guests_are_free_once_the_guard_was_killed() {
     });
     scene.end_guard(Signal::KILL);
     wait_until("windows are free", || flows.windows().iter().all(|&window| window > FREE_WINDOW));
+}
+
+#[test]
+fn guests_are_followed_again_once_their_interface_returns() {
+    let Some(mut scene) = Scene::new() else { return };
+    let Some(guest) = Guest::new(&scene) else { return };
+    guest.start_guard(&mut scene);
+    let host = scene.hosts.namespace(1);
+    assert!(ip(&format!("-n {host} link del {INTERFACE}")));
+    scene.wait_for("guest", |event| event["followed"] == false);
+    guest.add_interface(&host);
+    scene.wait_for("guest", |event| event["followed"] == true);
+    let flows = Sending::start(&scene, guest.connect(&scene, IPV4, 4));
+    wait_until("windows fit the port", || {
+        !scene.events("window").is_empty()
+            && flows.windows().iter().all(|&window| window < FREE_WINDOW / 2)
+    });
+    assert!(scene.end_guard(Signal::TERM));
 }
 
 #[test]
