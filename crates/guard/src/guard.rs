@@ -135,6 +135,8 @@ impl Second {
 struct Periods {
     routes_at: Duration,
     checked_at: Duration,
+    /// Starts of connections that were seen, and the time of the last ones.
+    starts: (u64, Duration),
 }
 
 /// Running guard. Dropping it leaves its programs; [`Guard::end`] removes them.
@@ -153,8 +155,6 @@ pub struct Guard {
     services: Services,
     second: Second,
     periods: Periods,
-    /// Starts of connections that were seen, and the time of the last ones.
-    starts: (u64, Duration),
     /// Windows that an earlier guard had left.
     lifted_before: Option<u64>,
     _lock: Lock,
@@ -197,8 +197,7 @@ impl Guard {
             networks,
             services: Services::default(),
             second: Second::new(now),
-            periods: Periods { routes_at: now, checked_at: now },
-            starts: (0, now),
+            periods: Periods { routes_at: now, checked_at: now, starts: (0, now) },
             lifted_before,
             _lock: lock,
         })
@@ -223,8 +222,8 @@ impl Guard {
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic();
             let starts = self.programs.starts();
-            if starts != self.starts.0 {
-                self.starts = (starts, now);
+            if starts != self.periods.starts.0 {
+                self.periods.starts = (starts, now);
             }
             if now >= self.periods.checked_at + CHECK_INTERVAL {
                 self.periods.checked_at = now;
@@ -234,7 +233,7 @@ impl Guard {
                 }
             }
             let is_receiving = self.tick(now, on_event);
-            if is_receiving || now < self.starts.1 + ACTIVE_TIME {
+            if is_receiving || now < self.periods.starts.1 + ACTIVE_TIME {
                 thread::sleep(self.pace.interval());
             } else {
                 self.programs.wait_for_start(starts, IDLE_TICK);

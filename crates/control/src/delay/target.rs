@@ -200,12 +200,12 @@ mod tests {
         assert_eq!(target.queue(MS * 80), MS / 2, "it has expired");
     }
 
-    /// Runs as many rounds as are evaluated; returns whether a target suffices.
+    /// Runs as many rounds as are evaluated; false if no target suffices.
     fn run(target: &mut QueueTarget, levels: &[Level]) -> bool {
         run_below(target, levels, None)
     }
 
-    /// The same with rounds of 100 Mbit/s on a path that is full at a rate.
+    /// The same at 100 Mbit/s on a path that is full at a rate.
     fn run_below(target: &mut QueueTarget, levels: &[Level], full: Option<Rate>) -> bool {
         let rate = Rate::from_bits_per_sec(100e6);
         let round = Round { now: MS, rate, queue: MS * 6, retransmits: 0 };

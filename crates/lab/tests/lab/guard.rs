@@ -366,6 +366,19 @@ fn guard_stands_beside_another_program_of_the_cgroup() {
     wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
 }
 
+#[test]
+fn two_signals_at_once_leave_nothing() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let guard = scene.guard.as_ref().unwrap();
+    let id = Pid::from_raw(i32::try_from(guard.id()).unwrap()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    // The same signal counts once while it is pending.
+    assert!(scene.end_guard(Signal::TERM));
+    let released = Command::new(&scene.program).args(["guard", "--release"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&released.stderr).contains("no guard has left anything"));
+}
+
 /// Returns the starts of connections that the programs have counted; `None` without bpftool.
 fn starts() -> Option<u64> {
     let words = ["-j", "map", "dump", "pinned", "/sys/fs/bpf/bankfull-guard/control"];
