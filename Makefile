@@ -31,7 +31,9 @@ demo: release ## Run the main job on real input, with an interruption and a resu
 check: setup ## Format, lints, documentation and types of the fuzz targets
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --exclude bankfull-cli --no-deps --quiet
+	@# Apart: the program and the library have the same name, and would share a directory.
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked -p bankfull-cli --no-deps --quiet
 	cargo check --locked --no-default-features --manifest-path fuzz/Cargo.toml \
 	  --target-dir $(abspath $(LAB))
 
