@@ -7,9 +7,9 @@
 //! Parts: what the host must offer (`requirements`), the BPF programs and maps (`programs`), the
 //! state that they publish (`slot`), network namespaces (`namespaces`), the guarded interface
 //! (`port`), connections and who owns them (`connections`), the windows (`holder`), when they are
-//! lifted again (`rollback`), the interfaces of
-//! guests (`guests`), the peers that start with less (`networks`), those of new connections
-//! (`services`), the interval of ticks (`pace`), the loop (`guard`), and the end (`release`).
+//! lifted again (`rollback`), the interfaces of guests (`guests`), the peers that start with less
+//! (`networks`), those of new connections (`services`), the interval of ticks (`pace`), the loop
+//! (`guard`), and the end (`release`).
 //!
 //! Out of scope: the decision about windows, which is `bankfull_control::ictcp`.
 
