@@ -55,8 +55,12 @@ impl Limiter {
         let queue = grown.div_duration_f64(path.rtt()) / step;
         let (small, large) = RESPONSE_BOUNDS;
         if rate > large && queue < small {
-            path.capacity = None;
             path.samples.raise_floor(round.queue, round.now);
+            path.capacity = None;
+            // The verdict of a small one lies within the error of a rate.
+            if step <= SMALL_TRIAL_STEP {
+                return Some(self.change(path, round, State::Growing, Reason::RateRose(round.rate)));
+            }
             return Some(self.grow_by(path, round, step * 2.0));
         }
         // If neither follows, TCP does not use the window yet.
