@@ -28,10 +28,14 @@ const MIN_CUTS: u32 = 2;
 impl Limiter {
     /// Returns true if the delay may be no queue of a full path.
     pub(super) fn needs_trial(&self, path: &Path, round: &Round) -> bool {
-        if round.queue > path.rtt().mul_f64(MAX_TRIAL_QUEUE) || path.baseline_loss.is_some() {
+        if path.baseline_loss.is_some() {
             return false;
         }
-        !self.trial.was_full(round)
+        // After a pause, the route may be another.
+        if path.samples.resumed_at().is_some() {
+            return true;
+        }
+        round.queue <= path.rtt().mul_f64(MAX_TRIAL_QUEUE) && !self.trial.was_full(round)
     }
 
     /// Widens the window to see whether the rate follows.
@@ -50,16 +54,26 @@ impl Limiter {
     /// other flows share it.
     pub(super) fn end_trial(&mut self, path: &mut Path, round: &Round) -> Option<Outcome> {
         let (before, step) = self.trial.end()?;
+        let has_resumed = path.samples.end_resumption();
         let rate = (ratio(round.rate, before.rate) - 1.0) / step;
         let grown = round.queue.saturating_sub(before.queue);
         let queue = grown.div_duration_f64(path.rtt()) / step;
         let (small, large) = RESPONSE_BOUNDS;
         if rate > large && queue < small {
-            path.samples.raise_floor(round.queue, round.now);
-            path.capacity = None;
+            if has_resumed {
+                path.samples.rebase(self.settled_at, round.now);
+            } else {
+                path.samples.raise_floor(round.queue, round.now);
+                path.capacity = None;
+            }
             // The verdict of a small one lies within the error of a rate.
             if step <= SMALL_TRIAL_STEP {
-                return Some(self.change(path, round, State::Growing, Reason::RateRose(round.rate)));
+                return Some(self.change(
+                    path,
+                    round,
+                    State::Growing,
+                    Reason::RateRose(round.rate),
+                ));
             }
             return Some(self.grow_by(path, round, step * 2.0));
         }

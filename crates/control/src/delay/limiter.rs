@@ -152,6 +152,9 @@ impl Limiter {
 
     /// Returns the measurements of a round that has ended.
     fn measure(&mut self, path: &Path, latest: &Observation) -> Option<Round> {
+        if let Some(at) = path.samples.resumed_at() {
+            self.await_rate(at + path.rtt() + TICK);
+        }
         let (now, from) = (latest.now, self.settled_at);
         if now < from {
             return None;
@@ -171,6 +174,13 @@ impl Limiter {
         let segment = rate.time_for(path.mss).filter(|_| rate.bits_per_sec() > 0)?;
         self.target.set_segment(segment);
         Some(Round { now, rate, queue, retransmits: samples.retransmits_since(from) })
+    }
+
+    /// Discards measurements before a time, as the path paused.
+    fn await_rate(&mut self, from: Duration) {
+        if self.settled_at < from {
+            (self.settled_at, self.unused_since, self.growth.unchanged) = (from, None, None);
+        }
     }
 
     /// Remembers the rate, and counts queues of acknowledgements.
@@ -198,7 +208,10 @@ impl Limiter {
             return self.change(path, round, State::Limited, Reason::QueueDrained(round.rate));
         }
         let data = bytes(round.rate, round.now.saturating_sub(self.settled_at));
-        if round.retransmits > 0 && !path.is_baseline_loss(round.retransmits, data) {
+        // A pause loses segments that no lower rate saves.
+        let is_expected =
+            path.is_resuming(round.now) || path.is_baseline_loss(round.retransmits, data);
+        if round.retransmits > 0 && !is_expected {
             self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
             return self.attribute(path, round).unwrap_or_else(|| self.on_loss(path, round));
         }

@@ -98,6 +98,11 @@ impl Path {
         self.first_data_at.is_none_or(|began| now < began + repair_time(self.rtt()) * 2)
     }
 
+    /// Returns true if TCP may repair what was lost while the path paused.
+    pub(super) fn is_resuming(&self, now: Duration) -> bool {
+        self.samples.resumed_at().is_some_and(|at| now < at + repair_time(self.samples.rtt()))
+    }
+
     /// Returns the capacity of the line, unless it was refuted: others may have a part of it.
     pub(super) fn line(&self) -> Option<Rate> {
         self.train_capacity.filter(|_| self.capacity.is_some())

@@ -1,6 +1,7 @@
 //! Samples of a transfer at its ticks: delay, rate and losses over recent times.
 
 use crate::path_control::{Observation, TICK};
+use crate::tcp::MIN_RTO;
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -77,11 +78,18 @@ pub(super) struct Samples {
     /// Smallest smoothed RTT of TCP under a limit, and when it was seen last.
     tcp_rtt: Option<(Duration, Duration)>,
     has_forward_delay: bool,
+    /// Time of the latest data or probe.
+    arrived_at: Duration,
+    /// End of the latest pause of the path, until the base delay is seen again.
+    resumed_at: Option<Duration>,
 }
 
 impl Samples {
     /// Records an observation.
     pub(super) fn record(&mut self, latest: &Observation) {
+        if self.ticks.back().is_some_and(|last| latest.received > last.received) {
+            self.record_arrival(latest.now);
+        }
         self.tcp_min_rtt = latest.tcp_min_rtt.or(self.tcp_min_rtt);
         self.old_tcp_min_rtt =
             self.old_tcp_min_rtt.filter(|_| self.old_tcp_min_rtt == self.tcp_min_rtt);
@@ -113,12 +121,37 @@ impl Samples {
         repair_time(self.rtt()) * 2
     }
 
+    /// Records the arrival of data or of a probe, and the end of a pause.
+    ///
+    /// Probes are sent every [`MIN_RTO`] at least.
+    fn record_arrival(&mut self, now: Duration) {
+        if !self.arrived_at.is_zero() && now > self.arrived_at + MIN_RTO + MIN_ROUND {
+            self.resumed_at = Some(now);
+        }
+        self.arrived_at = now;
+    }
+
+    /// Returns the end of the latest pause of the path, until the base delay is seen again.
+    ///
+    /// Delays of the pause are no queue, and the route may be another.
+    pub(super) fn resumed_at(&self) -> Option<Duration> {
+        self.resumed_at
+    }
+
+    /// Takes the base delay as that of the present route; returns true if that was unknown.
+    pub(super) fn end_resumption(&mut self) -> bool {
+        self.resumed_at.take().is_some()
+    }
+
     /// Records the delays of a probe.
     pub(super) fn record_delay(&mut self, now: Duration, rtt: Duration, forward: Option<Duration>) {
         // Origins of one-way delay and RTT differ.
         if forward.is_some() != std::mem::replace(&mut self.has_forward_delay, forward.is_some()) {
             (self.base, self.least_backward) = (None, None);
             self.delays.clear();
+        }
+        if forward.is_some() {
+            self.record_arrival(now);
         }
         let delay = Delay { now, rtt, forward: forward.unwrap_or(rtt) };
         // The first probe may have found a queue.
@@ -128,6 +161,7 @@ impl Samples {
         let (base, _) = *self.base.get_or_insert((delay.forward.saturating_sub(queued), now));
         if delay.forward <= base {
             (self.base, self.floor) = (Some((delay.forward, now)), None);
+            self.resumed_at = self.resumed_at.filter(|&at| at == now);
         }
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         self.delays.push_back(delay);
@@ -265,7 +299,7 @@ impl Samples {
     /// Replaces base delay and min RTT by the smallest delays since a time.
     pub(super) fn rebase(&mut self, from: Duration, now: Duration) {
         if let Some(least) = self.delays_since(from).min() {
-            (self.base, self.floor) = (Some((least, now)), None);
+            (self.base, self.floor, self.resumed_at) = (Some((least, now)), None, None);
             self.min_rtt = self.recent(from).map(|delay| delay.rtt).min();
             self.old_tcp_min_rtt = self.tcp_min_rtt;
         }

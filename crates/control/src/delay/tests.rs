@@ -108,14 +108,29 @@ impl Fluid {
         for _ in 0..STEPS {
             self.step(TICK / STEPS);
         }
-        let delay = self.extra_delay + self.delay();
         self.tcp_min_rtt = self.tcp_min_rtt.min(self.rtt);
+        let delay = self.extra_delay + self.delay();
+        let forward = Duration::from_secs(10) + self.rtt / 2 + delay;
+        self.observe(Some((self.rtt + delay, forward)));
+    }
+
+    /// Delivers neither data nor probes for a time in ms.
+    fn pause(&mut self, ms: u32) {
+        let end = self.now + MS * ms;
+        while self.now < end {
+            self.now += TICK;
+            self.observe(None);
+        }
+    }
+
+    /// Observes the path, with RTT and one-way delay of a probe.
+    fn observe(&mut self, probe: Option<(Duration, Duration)>) {
         let decision = self.controller.observe(&Observation {
             now: self.now,
             streams: self.streams,
             received: Bytes((self.received / 8.0) as u64),
-            rtt: Some(self.rtt + delay),
-            forward_delay: Some(Duration::from_secs(10) + self.rtt / 2 + delay),
+            rtt: probe.map(|(rtt, _)| rtt),
+            forward_delay: probe.map(|(_, forward)| forward),
             tcp_min_rtt: Some(self.tcp_min_rtt),
             retransmits: self.retransmits as u64,
             mss: Bytes(1448),
@@ -192,6 +207,20 @@ fn changed_rate_is_followed_in_a_second_or_ten_rtts() {
             assert!(rate >= 0.9 * capacity, "{rate} of {capacity} at {rtt} ms");
             assert_full(&mut fluid, 4_000);
         }
+    }
+}
+
+#[test]
+fn longer_route_after_a_pause_is_no_queue() {
+    for longer in [50, 60, 120, 300] {
+        let mut fluid = Fluid::new(100.0, 50);
+        fluid.run(3000);
+        fluid.pause(300);
+        fluid.rtt = MS * longer;
+        fluid.run(1000.max(longer * 20));
+        assert_full(&mut fluid, 1000);
+        let states = fluid.states();
+        assert!(!states.contains(&State::Disabled), "{longer} {states:?}");
     }
 }
 
