@@ -31,4 +31,4 @@ pub(crate) const LOSS_THRESH: f64 = 0.02;
 
 /// Largest super-packet that TCP hands to the device, in bytes. (GSO_LEGACY_MAX_SIZE,
 /// include/linux/netdevice.h)
-pub(crate) const TSO_MAX_BYTES: u64 = 64 << 10;
+pub(crate) const TSO_MAX_BYTES: u64 = 1 << 16;

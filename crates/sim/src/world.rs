@@ -476,8 +476,8 @@ impl<F: Clone> World<F> {
 
     /// Offers packets to a link.
     ///
-    /// If they are too long, the MTU is reported to their sender over the whole way back, as by the
-    /// lab's emulator.
+    /// If they are too long, the MTU is reported to their sender over the whole reverse path, as by
+    /// the lab's emulator.
     fn offer(&mut self, link: LinkId, hop: usize, payload: Payload<F>, is_marked: bool) {
         let mut packets = match &payload {
             Payload::Segments(id, segments) => {

@@ -78,8 +78,6 @@ impl<'ast> Visit<'ast> for Numbers {
             return;
         }
         match &self.constant {
-            // A range is one constant.
-            Some(name) if self.found.last() == Some(name) => {}
             Some(name) => self.found.push(name.clone()),
             None => self.found.push(format!("{number} at line {}", literal.span().start().line)),
         }

@@ -1,6 +1,6 @@
 //! Data that is in flight because its acknowledgements are aggregated.
 //!
-//! On the way back, in the receiver's thread or in a radio link, acknowledgements wait for each
+//! On the reverse path, in the receiver's thread or in a radio link, acknowledgements wait for each
 //! other and then arrive at once. More than the bandwidth-delay product must be in flight until the
 //! next ones. (draft-ietf-ccwg-bbr-05 §5.5.9, BBRUpdateACKAggregation)
 

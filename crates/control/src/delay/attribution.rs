@@ -3,23 +3,16 @@
 use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE, USED_SHARE};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
-use crate::path_control::{RATE_DEVIATION, Reason, START_GAIN, State};
+use super::trial::{MAX_FINDINGS, TRIAL_STEP};
+use crate::path_control::{Reason, START_GAIN, State};
 use crate::tcp::CUBIC_BETA;
 
-/// Growth of the window in a trial: twice the error of a rate. (chosen: an error then seems half of
-/// the response at most; measured, docs/algorithms/sensitivity.md: twice as much regrets more)
-const TRIAL_STEP: f64 = 2.0 * RATE_DEVIATION;
-
-/// The same at the rate that packet trains measured: twice the error of a rate.
+/// Growth of the window in a trial at the rate of packet trains: twice the error of a rate.
 const SMALL_TRIAL_STEP: f64 = (1.0 - START_GAIN) * 2.0;
 
-/// Responses to a step that are none, or nearly the whole. (chosen: halfway to the response beside
-/// one equal flow)
-const RESPONSE_BOUNDS: (f64, f64) = (0.25, 0.75);
-
-/// Trials with other flows, or queues that stay, within ten seconds before TCP takes over. (chosen:
-/// one or two may be chance)
-const MAX_FINDINGS: usize = 2;
+/// Response to a step that is none; one that lacks less is the whole. (chosen: halfway to the
+/// response beside one equal flow)
+const NO_RESPONSE: f64 = 0.25;
 
 /// Reductions in which it is removed. (measured, a fluid model in delay/tests.rs: one may coincide
 /// with a fall of the rate)
@@ -31,8 +24,7 @@ impl Limiter {
         if path.baseline_loss.is_some() {
             return false;
         }
-        // After a pause, the route may be another.
-        if path.samples.resumed_at().is_some() {
+        if path.samples.outages.is_route_unknown() {
             return true;
         }
         round.queue <= path.rtt().mul_f64(MAX_TRIAL_QUEUE) && !self.trial.was_full(round)
@@ -41,7 +33,8 @@ impl Limiter {
     /// Widens the window to see whether the rate follows.
     pub(super) fn begin_trial(&mut self, path: &Path, round: &Round) -> Outcome {
         let is_near = path.capacity.is_some_and(|line| round.rate >= scaled(line, USED_SHARE));
-        let step = if is_near { SMALL_TRIAL_STEP } else { TRIAL_STEP };
+        let is_small = is_near && !path.samples.outages.is_route_unknown();
+        let step = if is_small { SMALL_TRIAL_STEP } else { TRIAL_STEP };
         self.cut = None;
         self.trial.begin(round, step);
         self.window *= 1.0 + step;
@@ -54,32 +47,16 @@ impl Limiter {
     /// other flows share it.
     pub(super) fn end_trial(&mut self, path: &mut Path, round: &Round) -> Option<Outcome> {
         let (before, step) = self.trial.end()?;
-        let has_resumed = path.samples.end_resumption();
         let rate = (ratio(round.rate, before.rate) - 1.0) / step;
         let grown = round.queue.saturating_sub(before.queue);
         let queue = grown.div_duration_f64(path.rtt()) / step;
-        let (small, large) = RESPONSE_BOUNDS;
-        if rate > large && queue < small {
-            if has_resumed {
-                path.samples.rebase(self.settled_at, round.now);
-            } else {
-                path.samples.raise_floor(round.queue, round.now);
-                path.capacity = None;
-            }
-            // The verdict of a small one lies within the error of a rate.
-            if step <= SMALL_TRIAL_STEP {
-                return Some(self.change(
-                    path,
-                    round,
-                    State::Growing,
-                    Reason::RateRose(round.rate),
-                ));
-            }
-            return Some(self.grow_by(path, round, step * 2.0));
+        if rate > 1.0 - NO_RESPONSE && queue < NO_RESPONSE {
+            return Some(self.end_queueless_trial(path, round, step));
         }
         // If neither follows, TCP does not use the window yet.
-        if rate >= small || queue >= small {
-            if rate > small && step > SMALL_TRIAL_STEP {
+        if rate >= NO_RESPONSE || queue >= NO_RESPONSE {
+            path.samples.confirm_route(self.settled_at, round.now);
+            if rate > NO_RESPONSE && step > SMALL_TRIAL_STEP {
                 let count = self.trial.on_shared(round.now);
                 if count > MAX_FINDINGS || path.is_minor_share(round.rate) {
                     return Some(Outcome::Left(Reason::SharedQueue(round.queue)));
@@ -90,6 +67,22 @@ impl Limiter {
             self.window /= 1.0 + step;
         }
         Some(self.change(path, round, State::Limited, Reason::NoGain(round.rate)))
+    }
+
+    /// Takes the delay as none of a queue, as the rate has followed the window.
+    fn end_queueless_trial(&mut self, path: &mut Path, round: &Round, step: f64) -> Outcome {
+        if path.samples.outages.is_route_unknown() {
+            path.samples.rebase(self.settled_at, round.now);
+            path.samples.confirm_route(self.settled_at, round.now);
+            return self.grow_by(path, round, step * 2.0);
+        }
+        path.samples.raise_floor(round.queue, round.now);
+        path.capacity = None;
+        if step > SMALL_TRIAL_STEP {
+            return self.grow_by(path, round, step * 2.0);
+        }
+        // A response to a small step may be an error of the rate.
+        self.keep(path, round)
     }
 
     /// Decides whether a queue that was to drain is one of this transfer.

@@ -6,7 +6,7 @@ use super::path::{Path, bytes, per, ratio, scaled};
 use super::round::{Cut, Outcome, Round};
 use super::samples::{LIFETIME, MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES, repair_time};
 use super::target::{Level, QueueTarget};
-use super::trial::Trial;
+use super::trial::{MAX_FINDINGS, TRIAL_STEP, Trial};
 use crate::bottleneck::Bottleneck;
 use crate::path_control::{Observation, RATE_DEVIATION, Reason, START_GAIN, State, TICK};
 use crate::tcp::CUBIC_BETA;
@@ -32,9 +32,8 @@ pub(super) const USED_SHARE: f64 = 1.0 - RATE_DEVIATION;
 /// Rounds in a row with such a queue. (chosen: slow start may make one for a round or two)
 const ACK_LIMITED_ROUNDS: u32 = 2;
 
-/// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial would add as
-/// much)
-pub(super) const MAX_TRIAL_QUEUE: f64 = 0.25;
+/// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial adds as much)
+pub(super) const MAX_TRIAL_QUEUE: f64 = TRIAL_STEP;
 
 /// RTTs of a long queue. (measured, `cellular-weak` in virtual time: without, a path of 0.4 to 4
 /// Mbit/s carries a quarter less)
@@ -130,6 +129,12 @@ impl Limiter {
 
     /// Processes an observation; at the end of a round, adjusts the window.
     pub(super) fn observe(&mut self, path: &mut Path, latest: &Observation) -> Outcome {
+        if let Some(length) = path.samples.outages.take_ended() {
+            return self.on_outage(path, latest.now, length);
+        }
+        if path.samples.outages.awaits_data() {
+            return Outcome::Kept;
+        }
         let Some(round) = self.measure(path, latest) else { return Outcome::Kept };
         // No queue grows at a host bottleneck; the host answers late.
         if latest.bottleneck != Bottleneck::Path {
@@ -141,8 +146,8 @@ impl Limiter {
             self.window = self.window_for(path, self.paced);
         }
         self.record(path, &round);
-        if self.ack_limited_rounds >= ACK_LIMITED_ROUNDS && !path.is_way_back_slow {
-            path.is_way_back_slow = true;
+        if self.ack_limited_rounds >= ACK_LIMITED_ROUNDS && !path.is_reverse_path_slow {
+            path.is_reverse_path_slow = true;
             return Outcome::Left(Reason::AckQueue(path.samples.backward_queue()));
         }
         let outcome = self.end_round(path, &round);
@@ -150,11 +155,24 @@ impl Limiter {
         outcome
     }
 
+    /// Discards what was measured before an outage, and awaits the effect of the window.
+    ///
+    /// A path that fails again and again is left to TCP.
+    fn on_outage(&mut self, path: &Path, now: Duration, length: Duration) -> Outcome {
+        if path.samples.outages.count() > MAX_FINDINGS {
+            return Outcome::Left(Reason::Unsteady);
+        }
+        self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
+        self.window = self.drained_window.take().unwrap_or(self.window);
+        (self.cut, self.unused_since, self.growth.unchanged) = (None, None, None);
+        self.growth.stop();
+        self.requested = self.limit(path);
+        self.settled_at = now + path.rtt() + TICK;
+        Outcome::Changed(State::Limited, Reason::Interrupted(length))
+    }
+
     /// Returns the measurements of a round that has ended.
     fn measure(&mut self, path: &Path, latest: &Observation) -> Option<Round> {
-        if let Some(at) = path.samples.resumed_at() {
-            self.await_rate(at + path.rtt() + TICK);
-        }
         let (now, from) = (latest.now, self.settled_at);
         if now < from {
             return None;
@@ -176,13 +194,6 @@ impl Limiter {
         Some(Round { now, rate, queue, retransmits: samples.retransmits_since(from) })
     }
 
-    /// Discards measurements before a time, as the path paused.
-    fn await_rate(&mut self, from: Duration) {
-        if self.settled_at < from {
-            (self.settled_at, self.unused_since, self.growth.unchanged) = (from, None, None);
-        }
-    }
-
     /// Remembers the rate, and counts queues of acknowledgements.
     fn record(&mut self, path: &Path, round: &Round) {
         let rate = round.rate.min(self.limit(path));
@@ -192,6 +203,7 @@ impl Limiter {
         }
         let allowed = (path.samples.min_rtt() / 2).max(TICK);
         let is_ack_limited = path.samples.backward_queue() > allowed
+            && !path.samples.outages.is_route_unknown()
             && self.target.level(round.queue, path.rtt()) != Level::High;
         self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
     }
@@ -208,14 +220,17 @@ impl Limiter {
             return self.change(path, round, State::Limited, Reason::QueueDrained(round.rate));
         }
         let data = bytes(round.rate, round.now.saturating_sub(self.settled_at));
-        // A pause loses segments that no lower rate saves.
+        // No lower rate saves the segments of an outage.
         let is_expected =
-            path.is_resuming(round.now) || path.is_baseline_loss(round.retransmits, data);
+            path.is_repairing_outage(round.now) || path.is_baseline_loss(round.retransmits, data);
         if round.retransmits > 0 && !is_expected {
             self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
             return self.attribute(path, round).unwrap_or_else(|| self.on_loss(path, round));
         }
-        if round.retransmits == 0 {
+        if self.target.level(round.queue, path.rtt()) != Level::High {
+            path.samples.confirm_route(self.settled_at, round.now);
+        }
+        if round.retransmits == 0 && !path.samples.outages.is_route_unknown() {
             self.target.on_held(round.queue, round.now);
         }
         if let Some(outcome) = self.end_trial(path, round).or_else(|| self.attribute(path, round)) {
@@ -371,6 +386,12 @@ impl Limiter {
         self.change(path, round, State::Growing, Reason::RateRose(round.rate))
     }
 
+    /// Keeps a window that left no queue, and ends growth.
+    pub(super) fn keep(&mut self, path: &Path, round: &Round) -> Outcome {
+        self.growth.stop();
+        self.change(path, round, State::Limited, Reason::RateRose(round.rate))
+    }
+
     /// Moves the window so that the queue approaches its target.
     ///
     /// Drains the queue if the base delay has expired.
@@ -429,6 +450,7 @@ impl Limiter {
             if self.is_shared_overflow(path, round.now, round.rate) {
                 return Outcome::Left(Reason::SharedOverflow(queue));
             }
+            path.samples.confirm_route(self.settled_at, round.now);
             self.target.on_overflow(queue);
             self.trial.on_full(round);
             // Other traffic may have the rest of the line.

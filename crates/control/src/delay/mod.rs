@@ -11,6 +11,7 @@
 mod attribution;
 mod limiter;
 mod losses;
+mod outages;
 mod path;
 mod round;
 mod samples;
@@ -117,7 +118,7 @@ impl DelayController {
             has_foreign_queue,
             is_short: disabled_by == Some(Reason::ShortPath),
             is_oversubscribed: self.is_oversubscribed(),
-            is_ack_limited: self.path.is_way_back_slow,
+            is_ack_limited: self.path.is_reverse_path_slow,
         }
     }
 
@@ -269,7 +270,7 @@ impl DelayController {
             return None;
         }
         self.returned_at = Some(latest.now);
-        self.path.is_way_back_slow = false;
+        self.path.is_reverse_path_slow = false;
         if stands {
             self.path.samples.rebase(from, latest.now);
         }
@@ -299,6 +300,7 @@ impl DelayController {
     /// Limits the path to a rate, with the target queue.
     fn enter_limited(&mut self, rate: Rate, now: Duration, reason: Reason) -> Decision {
         self.path.samples.forget_tcp_rtt();
+        self.path.samples.outages.take_ended();
         self.limiter.start(&self.path, rate, now);
         self.enter(State::Limited, now, reason)
     }
@@ -325,7 +327,7 @@ impl DelayController {
             _ => (None, None),
         };
         let max = self.path.rate_max;
-        let pacing = pacing.filter(|_| !self.path.is_way_back_slow);
+        let pacing = pacing.filter(|_| !self.path.is_reverse_path_slow);
         let pacing = pacing.into_iter().chain(max).min();
         // At the user's maximum, pacing alone keeps the rate.
         let is_open = self.path.is_paced_alone() || max.is_some() && pacing == max;

@@ -22,7 +22,7 @@ pub(super) struct Path {
     /// Random loss of the path, while the streams run a loss-tolerant congestion control.
     pub(super) baseline_loss: Option<LossSample>,
     /// A queue of acknowledgements limited the rate: smaller bursts would need more of them.
-    pub(super) is_way_back_slow: bool,
+    pub(super) is_reverse_path_slow: bool,
     /// Time of the first data.
     pub(super) first_data_at: Option<Duration>,
     /// Capacity reported by packet trains, unless the data was faster.
@@ -41,7 +41,7 @@ impl Path {
             streams: 1,
             mss: pacing::DEFAULT_MSS,
             baseline_loss: None,
-            is_way_back_slow: false,
+            is_reverse_path_slow: false,
             first_data_at: None,
             train_capacity: None,
             capacity: None,
@@ -80,7 +80,7 @@ impl Path {
     /// Under a loss-tolerant congestion control, data after a lost segment needs buffer until the
     /// repair.
     pub(super) fn is_paced_alone(&self) -> bool {
-        self.baseline_loss.is_some() && !self.is_way_back_slow
+        self.baseline_loss.is_some() && !self.is_reverse_path_slow
     }
 
     /// Returns the RTT without queueing delay in the direction of the data.
@@ -98,9 +98,9 @@ impl Path {
         self.first_data_at.is_none_or(|began| now < began + repair_time(self.rtt()) * 2)
     }
 
-    /// Returns true if TCP may repair what was lost while the path paused.
-    pub(super) fn is_resuming(&self, now: Duration) -> bool {
-        self.samples.resumed_at().is_some_and(|at| now < at + repair_time(self.samples.rtt()))
+    /// Returns true if TCP may repair what an outage lost.
+    pub(super) fn is_repairing_outage(&self, now: Duration) -> bool {
+        self.samples.outages.ended_at().is_some_and(|at| now < at + repair_time(self.rtt()))
     }
 
     /// Returns the capacity of the line, unless it was refuted: others may have a part of it.

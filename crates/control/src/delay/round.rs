@@ -1,8 +1,15 @@
 //! Rounds of a limited path: measurements, results, and reductions over several.
 
-use crate::path_control::{Reason, State};
+use crate::path_control::{Reason, State, TICK};
 use crate::units::Rate;
 use std::time::Duration;
+
+/// Probes in a row during which a queue stands. (chosen: the bursts of two or three probes are no
+/// queue; measured, docs/algorithms/sensitivity.md: with twice as many the queue is seen late)
+pub(super) const STANDING_SAMPLES: usize = 4;
+
+/// Shortest measurement of a round.
+pub(super) const MIN_ROUND: Duration = TICK.saturating_mul(STANDING_SAMPLES as u32);
 
 /// Measurements of a round.
 #[derive(Debug, Clone, Copy)]

@@ -1,17 +1,10 @@
 //! Samples of a transfer at its ticks: delay, rate and losses over recent times.
 
+use super::outages::Outages;
 use crate::path_control::{Observation, TICK};
-use crate::tcp::MIN_RTO;
 use crate::units::{Bytes, Rate};
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Probes in a row during which a queue stands. (chosen: the bursts of two or three probes are no
-/// queue; measured, docs/algorithms/sensitivity.md: with twice as many the queue is seen late)
-pub(super) const STANDING_SAMPLES: usize = 4;
-
-/// Shortest measurement of a round.
-pub(super) const MIN_ROUND: Duration = TICK.saturating_mul(STANDING_SAMPLES as u32);
 
 /// Returns the time in which TCP repairs a loss.
 pub(super) fn repair_time(rtt: Duration) -> Duration {
@@ -19,6 +12,7 @@ pub(super) fn repair_time(rtt: Duration) -> Duration {
     (rtt * rtts).max(least)
 }
 
+pub(super) use super::round::{MIN_ROUND, STANDING_SAMPLES};
 /// Lifetime of base delay, rates and results of trials.
 pub(super) use crate::tcp::MIN_RTT_FILTER_LEN as LIFETIME;
 pub(super) use crate::tcp::REPAIR_TIME;
@@ -78,17 +72,15 @@ pub(super) struct Samples {
     /// Smallest smoothed RTT of TCP under a limit, and when it was seen last.
     tcp_rtt: Option<(Duration, Duration)>,
     has_forward_delay: bool,
-    /// Time of the latest data or probe.
-    arrived_at: Duration,
-    /// End of the latest pause of the path, until the base delay is seen again.
-    resumed_at: Option<Duration>,
+    pub(super) outages: Outages,
 }
 
 impl Samples {
     /// Records an observation.
     pub(super) fn record(&mut self, latest: &Observation) {
+        self.outages.on_tick(latest.now);
         if self.ticks.back().is_some_and(|last| latest.received > last.received) {
-            self.record_arrival(latest.now);
+            self.outages.on_data(latest.now);
         }
         self.tcp_min_rtt = latest.tcp_min_rtt.or(self.tcp_min_rtt);
         self.old_tcp_min_rtt =
@@ -121,28 +113,6 @@ impl Samples {
         repair_time(self.rtt()) * 2
     }
 
-    /// Records the arrival of data or of a probe, and the end of a pause.
-    ///
-    /// Probes are sent every [`MIN_RTO`] at least.
-    fn record_arrival(&mut self, now: Duration) {
-        if !self.arrived_at.is_zero() && now > self.arrived_at + MIN_RTO + MIN_ROUND {
-            self.resumed_at = Some(now);
-        }
-        self.arrived_at = now;
-    }
-
-    /// Returns the end of the latest pause of the path, until the base delay is seen again.
-    ///
-    /// Delays of the pause are no queue, and the route may be another.
-    pub(super) fn resumed_at(&self) -> Option<Duration> {
-        self.resumed_at
-    }
-
-    /// Takes the base delay as that of the present route; returns true if that was unknown.
-    pub(super) fn end_resumption(&mut self) -> bool {
-        self.resumed_at.take().is_some()
-    }
-
     /// Records the delays of a probe.
     pub(super) fn record_delay(&mut self, now: Duration, rtt: Duration, forward: Option<Duration>) {
         // Origins of one-way delay and RTT differ.
@@ -150,8 +120,9 @@ impl Samples {
             (self.base, self.least_backward) = (None, None);
             self.delays.clear();
         }
+        self.outages.on_tick(now);
         if forward.is_some() {
-            self.record_arrival(now);
+            self.outages.on_echo(now);
         }
         let delay = Delay { now, rtt, forward: forward.unwrap_or(rtt) };
         // The first probe may have found a queue.
@@ -161,25 +132,25 @@ impl Samples {
         let (base, _) = *self.base.get_or_insert((delay.forward.saturating_sub(queued), now));
         if delay.forward <= base {
             (self.base, self.floor) = (Some((delay.forward, now)), None);
-            self.resumed_at = self.resumed_at.filter(|&at| at == now);
         }
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         self.delays.push_back(delay);
         let backward = delay.backward();
         match self.least_backward {
             Some((least, at)) if backward > least && now > at + LIFETIME => {
-                self.renew_backward(now)
+                self.renew_backward(now.saturating_sub(self.retained_time()), now)
             }
             Some((least, _)) if backward > least => {}
             _ => self.least_backward = Some((backward, now)),
         }
     }
 
-    /// Replaces the smallest delay of the other direction, and the min RTT with it.
+    /// Replaces the smallest delay of the other direction by that since a time.
     ///
-    /// Clocks drift, and routes change. A queue in the direction of the data does not count.
-    fn renew_backward(&mut self, now: Duration) {
-        let from = now.saturating_sub(self.retained_time());
+    /// The min RTT follows it. Clocks drift, and routes change. A queue in the direction of the data
+    /// does not count.
+    /// does not count.
+    fn renew_backward(&mut self, from: Duration, now: Duration) {
         let Some(least) = self.recent(from).map(Delay::backward).min() else { return };
         self.least_backward = Some((least, now));
         self.min_rtt = self.base.map(|(base, _)| duration(least + nanos(base)));
@@ -299,9 +270,18 @@ impl Samples {
     /// Replaces base delay and min RTT by the smallest delays since a time.
     pub(super) fn rebase(&mut self, from: Duration, now: Duration) {
         if let Some(least) = self.delays_since(from).min() {
-            (self.base, self.floor, self.resumed_at) = (Some((least, now)), None, None);
+            (self.base, self.floor) = (Some((least, now)), None);
             self.min_rtt = self.recent(from).map(|delay| delay.rtt).min();
             self.old_tcp_min_rtt = self.tcp_min_rtt;
+        }
+    }
+
+    /// Takes the base delay as that of the present route, after an outage.
+    ///
+    /// The smallest delay of the other direction is that since a time.
+    pub(super) fn confirm_route(&mut self, from: Duration, now: Duration) {
+        if self.outages.confirm_route() {
+            self.renew_backward(from, now);
         }
     }
 
@@ -410,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_way_back_is_a_queue_for_ten_seconds() {
+    fn longer_reverse_path_is_a_queue_for_ten_seconds() {
         let rtt = |n: u32| if n < 500 { MS * 40 } else { MS * 70 };
         assert_eq!(queues_back(|n| (rtt(n), MS * 20)), (MS * 30, Duration::ZERO));
     }

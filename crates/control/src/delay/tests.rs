@@ -21,6 +21,8 @@ struct Fluid {
     streams: u32,
     /// Delay that is no queue.
     extra_delay: Duration,
+    /// Part of the RTT by which the reverse path is longer.
+    reverse_path: Duration,
     /// Longest queueing delay.
     buffer: Duration,
     /// Share of the segments that the path drops at random.
@@ -59,6 +61,7 @@ impl Fluid {
             tcp_min_rtt: MS * rtt,
             streams: 4,
             extra_delay: Duration::ZERO,
+            reverse_path: Duration::ZERO,
             buffer: MS * 200,
             loss: 0.0,
             reached: 1.0,
@@ -110,12 +113,12 @@ impl Fluid {
         }
         self.tcp_min_rtt = self.tcp_min_rtt.min(self.rtt);
         let delay = self.extra_delay + self.delay();
-        let forward = Duration::from_secs(10) + self.rtt / 2 + delay;
+        let forward = Duration::from_secs(10) + (self.rtt - self.reverse_path) / 2 + delay;
         self.observe(Some((self.rtt + delay, forward)));
     }
 
     /// Delivers neither data nor probes for a time in ms.
-    fn pause(&mut self, ms: u32) {
+    fn fail(&mut self, ms: u32) {
         let end = self.now + MS * ms;
         while self.now < end {
             self.now += TICK;
@@ -210,18 +213,65 @@ fn changed_rate_is_followed_in_a_second_or_ten_rtts() {
     }
 }
 
+/// Asserts that a path is full within a second or 20 RTTs, by the tuner.
+fn assert_recovers(fluid: &mut Fluid) {
+    let rtts = u32::try_from(fluid.rtt.as_millis()).unwrap() * 20;
+    fluid.run(rtts.max(1000));
+    assert_full(fluid, 1000);
+    assert!(!fluid.states().contains(&State::Disabled), "{:?}", fluid.states());
+}
+
 #[test]
-fn longer_route_after_a_pause_is_no_queue() {
-    for longer in [50, 60, 120, 300] {
+fn longer_route_after_an_outage_is_no_queue() {
+    for (longer, reverse_path) in [(50, 0), (60, 0), (120, 0), (300, 0), (110, 60)] {
         let mut fluid = Fluid::new(100.0, 50);
         fluid.run(3000);
-        fluid.pause(300);
-        fluid.rtt = MS * longer;
-        fluid.run(1000.max(longer * 20));
-        assert_full(&mut fluid, 1000);
-        let states = fluid.states();
-        assert!(!states.contains(&State::Disabled), "{longer} {states:?}");
+        fluid.fail(300);
+        (fluid.rtt, fluid.reverse_path) = (MS * longer, MS * reverse_path);
+        assert_recovers(&mut fluid);
     }
+}
+
+#[test]
+fn outage_in_a_trial_discards_it() {
+    let mut fluid = Fluid::new(100.0, 50);
+    while !fluid.has_reason(|reason| *reason == Reason::ProbeUp) {
+        fluid.tick();
+    }
+    fluid.fail(300);
+    fluid.rtt = MS * 120;
+    let rate = |fluid: &mut Fluid| (fluid.run(2400), fluid.run(1000).0).1;
+    assert!(rate(&mut fluid) > 99.0);
+    // The rounds until then hunted.
+    fluid.run(10_000);
+    assert_recovers(&mut fluid);
+}
+
+#[test]
+fn segments_that_an_outage_loses_reduce_nothing() {
+    let mut fluid = Fluid::new(100.0, 50);
+    fluid.run(3000);
+    let decisions = fluid.decisions.len();
+    fluid.fail(300);
+    for _ in 0..20 {
+        fluid.retransmits += 10.0;
+        fluid.tick();
+    }
+    assert_recovers(&mut fluid);
+    let mut reasons = fluid.decisions[decisions..].iter().map(|one| &one.reason);
+    assert_eq!(reasons.next(), Some(&Reason::Interrupted(MS * 310)));
+    assert!(reasons.all(|reason| !matches!(reason, Reason::Overflowed(_))));
+}
+
+#[test]
+fn path_that_fails_repeatedly_is_left_to_tcp() {
+    let mut fluid = Fluid::new(100.0, 50);
+    for _ in 0..3 {
+        fluid.run(1500);
+        fluid.fail(300);
+    }
+    fluid.run(100);
+    assert!(fluid.has_reason(|reason| *reason == Reason::Unsteady));
 }
 
 #[test]
@@ -326,10 +376,10 @@ fn half_of_the_line_ends_ten_seconds_after_the_others() {
 }
 
 #[test]
-fn slow_way_back_ends_with_the_return() {
+fn slow_reverse_path_ends_with_the_return() {
     let mut fluid = Fluid::new(100.0, 40);
     fluid.run(3_000);
-    fluid.controller.path.is_way_back_slow = true;
+    fluid.controller.path.is_reverse_path_slow = true;
     // The window stays: the sender of the model would overflow the queue for good.
     let _ = fluid.controller.enter_disabled(fluid.now, Reason::AckQueue(MS * 30));
     fluid.run(8_000);

@@ -3,12 +3,21 @@
 use super::path::ratio;
 use super::round::Round;
 use super::samples::LIFETIME;
+use crate::path_control::RATE_DEVIATION;
 use crate::units::Rate;
 use std::time::Duration;
 
 /// Deviation of the rate within which a path stays full after a trial. (measured, beside a flow of
 /// 500 Mbit/s in crates/sim/tests/sim/automatic.rs: with 0.1, trials take from its share)
 const RESULT_DEVIATION: f64 = 0.15;
+
+/// Growth of the window in a trial: twice the error of a rate. (chosen: an error then seems half of
+/// the response at most)
+pub(super) const TRIAL_STEP: f64 = 2.0 * RATE_DEVIATION;
+
+/// Trials with other flows, or queues that stay, within ten seconds before TCP takes over. (chosen:
+/// one or two may be chance)
+pub(super) const MAX_FINDINGS: usize = 2;
 
 /// Trial in progress, and results of earlier ones.
 #[derive(Debug, Clone, Default)]

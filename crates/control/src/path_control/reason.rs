@@ -13,11 +13,11 @@ pub enum State {
     StartBounded,
     /// Start without an estimate; no limit.
     StartOpen,
-    /// The target limits the transfer; it grows step by step.
+    /// Window and pacing rate limit the transfer, and grow by steps, or for a trial.
     Growing,
-    /// The path is full without a queue; window and pacing rate keep it so.
+    /// Window and pacing rate limit the transfer; a queue near its target is left.
     Limited,
-    /// Cross traffic congests the path, or it is too short: no window limit.
+    /// No limit: TCP, or a pacing rate under BBR, does better on this path.
     Disabled,
 }
 
@@ -69,7 +69,7 @@ pub enum Reason {
     BaseDelayExpired,
     /// Other flows share the path: the rate follows the window in part.
     SharedQueue(Duration),
-    /// Acknowledgements wait on the way back.
+    /// Acknowledgements wait on the reverse path.
     AckQueue(Duration),
     /// TCP uses the window only in part.
     Unused,
@@ -89,6 +89,8 @@ pub enum Reason {
     LossSensitiveCc,
     /// The rate is unsteady.
     Unsteady,
+    /// Neither data nor probes arrived for some time.
+    Interrupted(Duration),
     /// A queue stands despite repeated reductions.
     CongestedQueue(Duration),
     /// A queue of others overflows.
@@ -130,7 +132,7 @@ impl fmt::Display for Reason {
                 write!(f, "other flows share the path and its queue of {:.1} ms", ms(*queue))
             }
             Self::AckQueue(queue) => {
-                write!(f, "acknowledgements wait for {:.1} ms on the way back", ms(*queue))
+                write!(f, "acknowledgements wait for {:.1} ms on the reverse path", ms(*queue))
             }
             Self::Unused => f.write_str("TCP uses only a part of the window"),
             Self::RateRose(rate) => write!(f, "the rate rose to {rate} with a higher limit"),
@@ -147,6 +149,7 @@ impl fmt::Display for Reason {
                 write!(f, "a queue of {:.1} ms of other flows overflows", ms(*queue))
             }
             Self::Unsteady => f.write_str("the rate is unsteady"),
+            Self::Interrupted(time) => write!(f, "nothing arrived for {:.0} ms", ms(*time)),
             Self::Quiet => f.write_str("no losses and no queue for some time"),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::bottleneck::LimitSamples;
 use crate::path_control::{PathState, RATE_DEVIATION, State};
-use crate::tcp::REPAIR_TIME;
+use crate::tcp::{MIN_RTT_FILTER_LEN, REPAIR_TIME};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) const INTERVAL: (u32, Duration) = REPAIR_TIME;
 /// RTTs, and least time, after which a search ends; for as long, the rate or the limiting factor
 /// must differ before the next. (chosen: a sample takes 8 RTTs, and as many until its streams have
 /// left slow start)
-pub(super) const MAX_SEARCH_TIME: (u32, Duration) = (40, Duration::from_secs(10));
+pub(super) const MAX_SEARCH_TIME: (u32, Duration) = (40, MIN_RTT_FILTER_LEN);
 
 /// Throughput of a number of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

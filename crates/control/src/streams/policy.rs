@@ -229,7 +229,7 @@ impl fmt::Display for LimitingFactor {
             Self::RateMax => "the maximum rate is reached",
             Self::WindowLimit => "the windows that the hosts allow are full",
             Self::FewSegments => "the path holds only a few segments of each stream",
-            Self::Acknowledgements => "acknowledgements queue on the way back",
+            Self::Acknowledgements => "acknowledgements queue on the reverse path",
             Self::SharedQueue => "other flows keep a queue",
             Self::Congestion => "the path has cross traffic or random loss",
             Self::LossWithoutQueue => "losses continue at lower rates",

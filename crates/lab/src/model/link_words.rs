@@ -277,7 +277,7 @@ fn apply_word(word: &LinkWord, link: &mut LinkConfig, rtt: Duration) -> ParseRes
         LinkWord::Silence(length, at) => link.silences.push((*at, *length)),
         LinkWord::Rtt(new, at) => {
             let delay = (link.delay + *new).checked_sub(rtt);
-            let delay = delay.ok_or("the new RTT is shorter than the delay of the way back")?;
+            let delay = delay.ok_or("the new RTT is shorter than the delay of the reverse path")?;
             link.impairments.delay_changes.push((*at, delay));
         }
         LinkWord::Mtu(bytes, at) => link.impairments.mtu_changes.push((*at, *bytes)),
@@ -363,7 +363,7 @@ mod tests {
             ("steps", "in order"),
             ("trace:nowhere.trace", "Mahimahi's format, or cellular"),
             ("silence:300ms", "write silence:300ms@10s"),
-            ("rtt:10ms@1s", "shorter than the delay of the way back"),
+            ("rtt:10ms@1s", "shorter than the delay of the reverse path"),
             ("mtu:big@1s", "write mtu:1300@10s"),
             ("reorder:1%", "write reorder:0.1%,4ms"),
             ("ecn:yes", "unknown word"),

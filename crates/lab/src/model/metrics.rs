@@ -256,8 +256,8 @@ mod tests {
                 "the rate rose with a higher limit",
             ),
             (
-                "acknowledgements wait for 8.0 ms on the way back",
-                "acknowledgements wait on the way back",
+                "acknowledgements wait for 8.0 ms on the reverse path",
+                "acknowledgements wait on the reverse path",
             ),
             (
                 "1.2 Mbit/s is too low a limit for this many streams",

@@ -71,7 +71,7 @@ pub struct PathSettings {
     #[serde(deserialize_with = "field::words")]
     pub link: Vec<LinkWord>,
 
-    /// The same of the way back, repeatable: rate:2mbit, buffer:64kB, thin-acks
+    /// The same of the reverse path, repeatable: rate:2mbit, buffer:64kB, thin-acks
     #[arg(long, value_name = "WORD")]
     #[serde(deserialize_with = "field::words")]
     pub back: Vec<LinkWord>,

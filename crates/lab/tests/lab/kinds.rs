@@ -56,7 +56,7 @@ fn connection_survives_path_whose_mtu_falls() {
 }
 
 #[test]
-fn slow_way_back_thins_acknowledgements() {
+fn slow_reverse_path_thins_acknowledgements() {
     let path = "rate = '50mbit'\nrtt = '20ms'\nbuffer = '200kB'\n\
                 back = ['rate:200kbit', 'buffer:20kB', 'thin-acks']";
     let Some((_, found)) = run(path, 4, |_| {}) else { return };

@@ -65,7 +65,7 @@ const MIN_SOCKET_BUFFER: Bytes = Bytes::kib(256);
 
 /// Datagrams without an ACK at most, asked of the peer. (chosen: Chromium's
 /// kMaxRetransmittablePacketsBeforeAck, 10; ACKs of every second one of 300 Mbit/s take 8 Mbit/s of
-/// the way back)
+/// the reverse path)
 const ACK_DATAGRAMS: u32 = 10;
 
 /// Age, in RTTs, at which a datagram is lost if a later one was acknowledged. (RACK's reordering

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_starts_at_half_the_rtt_and_ignores_the_way_back() {
+    fn delay_starts_at_half_the_rtt_and_ignores_the_reverse_path() {
         let mut path = Path::new();
         assert_eq!(path.echo(EMPTY, EMPTY), Some(MAX_PLAUSIBLE_RTT + MS * 10));
         assert_eq!(path.echo(EMPTY, MS * 30), Some(MAX_PLAUSIBLE_RTT + MS * 10));

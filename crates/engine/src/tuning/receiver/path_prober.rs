@@ -274,7 +274,7 @@ mod tests {
     ) -> Vec<(u64, i64)> {
         let delay = |(number, &[sent, arrived]): (u64, &[u32; 2])| {
             let at = NOW + MS * arrived;
-            // The sender's clock is five seconds behind; the way back takes 5 ms.
+            // The sender's clock is five seconds behind; the reverse path takes 5 ms.
             let echoed = NOW + MS * sent + MS * 5 - MS * 5_000;
             let probe = ProbePacket::new(
                 Kind::Probe,

@@ -167,7 +167,7 @@ fn jittered(
 /// Interval of the acknowledgements of a connection, out of step with the line.
 const ACK_INTERVAL: Duration = Duration::from_nanos(371_700);
 
-/// Interval of pairs of data packets on the way back, as well.
+/// Interval of pairs of data packets on the reverse path, as well.
 const PAIR_INTERVAL: Duration = Duration::from_nanos(10_062_600);
 
 /// Acknowledgements of `connections` beside data; 50 bytes take 1 ms.
