@@ -147,9 +147,8 @@ impl Samples {
 
     /// Replaces the smallest delay of the other direction by that since a time.
     ///
-    /// The min RTT follows it. Clocks drift, and routes change. A queue in the direction of the data
-    /// does not count.
-    /// does not count.
+    /// The min RTT follows it. Clocks drift, and routes change. A queue in the direction of the
+    /// data does not count.
     fn renew_backward(&mut self, from: Duration, now: Duration) {
         let Some(least) = self.recent(from).map(Delay::backward).min() else { return };
         self.least_backward = Some((least, now));
