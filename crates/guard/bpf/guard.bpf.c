@@ -24,12 +24,17 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RTT_SHIFT 3
 #define CALLBACKS (BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 
+/* Updates of a busy connection in the time of two ticks. (chosen: the guard reads the third or
+ * fourth of a tick, and an order waits for a quarter of one) */
+#define UPDATES_PER_START 8
+
 /* What the guard has done with a connection. */
 struct tracked {
 	__u32 slot;
 	__u32 wanted;  /* window last ordered; 0: none */
 	__u32 applied; /* clamp that followed, which has a minimum */
 	__u32 is_counted;
+	__u64 updated_ns;
 	struct starting starting;
 };
 
@@ -104,6 +109,7 @@ static __always_inline int open_slot(struct control *control, struct tracked *tr
 	tracked->slot = index;
 	tracked->wanted = 0;
 	tracked->applied = 0;
+	tracked->updated_ns = 0;
 	tracked->starting.active_ns = 0;
 	tracked->starting.window = 0;
 	publish_addresses(slot, tp);
@@ -228,6 +234,20 @@ static __always_inline void open_connection(struct bpf_sock_ops *ctx, struct con
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | CALLBACKS);
 }
 
+/*
+ * Returns whether a connection was updated a moment ago, and has not paused since. Each packet that
+ * the host sends passes here; the guard reads a slot each tick, which is half of `start_ns`.
+ */
+static __always_inline int is_recent(const struct control *control, struct tracked *tracked,
+				     __u64 now)
+{
+	if (now >= tracked->updated_ns + control->start_ns / UPDATES_PER_START ||
+	    now > tracked->starting.active_ns + PAUSE_NS)
+		return 0;
+	tracked->starting.active_ns = now;
+	return 1;
+}
+
 static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct control *control)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -239,12 +259,13 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 	if (!sk)
 		return;
 	tracked = bpf_sk_storage_get(&tracked_sockets, sk, 0, 0);
-	if (!tracked)
+	if (!tracked || is_recent(control, tracked, now))
 		return;
 	slot = bpf_map_lookup_elem(&slots, &tracked->slot);
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!slot || !tp)
 		return;
+	tracked->updated_ns = now;
 	start(ctx, control, slot, tracked, tp, now);
 	apply_order(ctx, control, slot, tracked, tp, now);
 	publish(slot, tp, now);
