@@ -251,19 +251,23 @@ static __always_inline int is_recent(const struct control *control, struct track
 static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct control *control)
 {
 	struct bpf_sock *sk = ctx->sk;
-	__u64 now = bpf_ktime_get_ns();
 	struct tracked *tracked;
 	struct tcp_sock *tp;
 	struct slot *slot;
+	__u64 now;
 
 	if (!sk)
 		return;
 	tracked = bpf_sk_storage_get(&tracked_sockets, sk, 0, 0);
-	if (!tracked || is_recent(control, tracked, now))
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tracked || !tp)
+		return;
+	/* The time of this packet; to read the clock takes as long as the rest. */
+	now = tp->tcp_mstamp * NS_PER_US;
+	if (is_recent(control, tracked, now))
 		return;
 	slot = bpf_map_lookup_elem(&slots, &tracked->slot);
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!slot || !tp)
+	if (!slot)
 		return;
 	tracked->updated_ns = now;
 	start(ctx, control, slot, tracked, tp, now);

@@ -86,6 +86,7 @@ struct tcp_sock {
 	__u32 snd_una;
 	__u32 write_seq;
 	__u32 srtt_us;
+	__u64 tcp_mstamp;
 	struct minmax rtt_min;
 	__u32 rcv_wnd;
 	__u32 window_clamp;

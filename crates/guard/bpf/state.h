@@ -25,6 +25,7 @@
 /* Largest first window in segments. (RFC 6928: senders start with ten) */
 #define MAX_FIRST_SEGMENTS 10
 #define US_PER_SECOND 1000000ULL
+#define NS_PER_US 1000ULL
 
 #define PASSIVE 1   /* accepted by this host */
 #define FORWARDED 2 /* that of a guest */
