@@ -179,7 +179,7 @@ impl Metrics {
     }
 }
 
-/// Name of a decision: the state it leads to. Where the tuner hands over, the reason as well,
+/// Name of a decision: the state it leads to. Where the tuner falls back, the reason as well,
 /// without its figures.
 pub(crate) fn decision_name(state: &str, reason: &str) -> String {
     if state != "disabled" {
