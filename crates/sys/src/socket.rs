@@ -45,6 +45,8 @@ pub struct TcpInfo {
     pub delivery_rate_bytes_per_sec: Option<u64>,
     /// Pacing rate, in bytes per second; absent if unlimited.
     pub pacing_rate_bytes_per_sec: Option<u64>,
+    /// Limit of the pacing rate, in bytes per second; all ones if there is none.
+    pub max_pacing_rate_bytes_per_sec: Option<u64>,
     /// Time limited by the peer's receive window.
     pub rwnd_limited: Option<Duration>,
     /// Time limited by the send buffer.
@@ -55,6 +57,8 @@ pub struct TcpInfo {
     pub rcv_rtt: Option<Duration>,
     /// Bytes that the application reads per RTT, as estimated by receive buffer autotuning.
     pub rcv_space: u32,
+    /// Largest receive window that is advertised at present, in bytes.
+    pub rcv_ssthresh: u32,
     /// Advertised receive window, in bytes; absent with musl, whose structure ends before it.
     pub rcv_wnd: Option<u32>,
     /// Receive window advertised by the peer, in bytes.
@@ -125,11 +129,13 @@ impl TcpInfo {
                 .filter(|&rate| rate != 0),
             pacing_rate_bytes_per_sec: reported!(raw, len, tcpi_pacing_rate)
                 .filter(|&rate| rate != u64::MAX),
+            max_pacing_rate_bytes_per_sec: reported!(raw, len, tcpi_max_pacing_rate),
             rwnd_limited: reported!(raw, len, tcpi_rwnd_limited).map(micros),
             sndbuf_limited: reported!(raw, len, tcpi_sndbuf_limited).map(micros),
             busy_time: reported!(raw, len, tcpi_busy_time).map(micros),
             rcv_rtt: (raw.tcpi_rcv_rtt != 0).then(|| micros(raw.tcpi_rcv_rtt.into())),
             rcv_space: raw.tcpi_rcv_space,
+            rcv_ssthresh: raw.tcpi_rcv_ssthresh,
             #[cfg(target_env = "gnu")]
             rcv_wnd: reported!(raw, len, tcpi_rcv_wnd),
             #[cfg(not(target_env = "gnu"))]

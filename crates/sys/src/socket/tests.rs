@@ -231,6 +231,7 @@ fn tcp_info_fields_past_kernel_length_are_absent() {
         snd_mss: ones,
         rcv_rtt: Some(Duration::from_micros(ones.into())),
         rcv_space: ones,
+        rcv_ssthresh: ones,
         ..TcpInfo::default()
     };
     assert_eq!(old, expected);

@@ -5,6 +5,7 @@ use super::window_actuator::WindowActuator;
 use crate::session::Session;
 use bankfull_control::{Bottleneck, Bytes, LimitSamples, bottleneck};
 use bankfull_proto::wire::control::SenderReport;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Sample of all connections of a receiver.
@@ -13,6 +14,8 @@ pub(super) struct ReceiverSample {
     pub(super) received: Bytes,
     /// Bytes received on each stream, as (stream number, bytes).
     pub(super) received_by_stream: Vec<(u32, u64)>,
+    /// Largest window that each stream advertises at present, in bytes.
+    pub(super) largest_windows: BTreeMap<u32, u32>,
     /// Smallest min RTT of the streams.
     pub(super) min_rtt: Option<Duration>,
     /// Largest MSS of the streams; zero if unknown.
@@ -50,13 +53,14 @@ impl ConnectionSampler {
         session_window: Option<Bytes>,
     ) -> ReceiverSample {
         let first_paused = session.first_paused().unwrap_or(u32::MAX);
-        let mut received_by_stream = Vec::new();
+        let (mut received_by_stream, mut largest_windows) = (Vec::new(), BTreeMap::new());
         let (mut mss, previous) = (0, self.receiver_samples);
         // Data that waits for the user's limit does not wait for this host.
         let is_throttled = session.is_receiving_limited();
         let carried = session.sample_streams(|number, socket, info| {
             mss = mss.max(info.snd_mss);
             received_by_stream.push((number, info.bytes_received.unwrap_or_default()));
+            largest_windows.insert(number, info.rcv_ssthresh);
             let window = session_window.map(|window| actuator.stream_window(number, window));
             let half_window = window.unwrap_or(Bytes(info.rcv_space.into())).0 / 2;
             if number < first_paused {
@@ -73,6 +77,7 @@ impl ConnectionSampler {
         ReceiverSample {
             received: Bytes(carried.received),
             received_by_stream,
+            largest_windows,
             min_rtt: carried.min_rtt,
             mss: Bytes(mss.into()),
             bottleneck: bottleneck(self.latest_sender_samples, receiver_samples),

@@ -233,6 +233,7 @@ impl<'a> ReceiverTuner<'a> {
         let sample = self.connections.sample(self.session, &self.actuator, self.window());
         let (min_rtt, rate) = (self.controller.min_rtt(), self.pacing_rate());
         self.actuator.on_received(now, min_rtt, rate, &sample.received_by_stream);
+        self.actuator.on_largest_windows(sample.largest_windows);
         let sender_report = self.connections.sender_report();
         let tcp_rtt =
             sender_report.rtt_us.map(Duration::from_micros).filter(|&rtt| rtt < MAX_PLAUSIBLE_RTT);

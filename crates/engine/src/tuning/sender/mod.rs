@@ -239,5 +239,8 @@ mod tests {
         tuner.apply(&sample, Duration::from_millis(20));
         let pacing = |socket: &Socket| socket.tcp_info()?.pacing_rate_bytes_per_sec;
         assert_eq!(sockets.iter().map(pacing).collect::<Vec<_>>(), [Some(50_000); 4]);
+        let sample = tuner.sample();
+        let is_paced_at = |rate| (0..4).all(|number| sample.is_paced_at(number, rate));
+        assert_eq!([is_paced_at(50_000), is_paced_at(50_001)], [true, false], "no further call");
     }
 }

@@ -89,7 +89,9 @@ impl PacingActuator {
             if let Socket::Tcp(tcp) = socket {
                 // If the kernel cannot pace, it sends as usual.
                 let pacing_rate = share.map_or(UNLIMITED_PACING_RATE, Rate::bytes_per_sec);
-                let _ = bankfull_sys::set_pacing(tcp, Some(pacing_rate));
+                if !sample.is_paced_at(number, pacing_rate) {
+                    let _ = bankfull_sys::set_pacing(tcp, Some(pacing_rate));
+                }
             }
         });
         let segment = sample.min_segment.unwrap_or(pacing::DEFAULT_MSS);

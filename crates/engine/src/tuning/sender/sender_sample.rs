@@ -16,6 +16,8 @@ pub(super) struct SenderSample {
     pub(super) acked: Vec<(u32, u64)>,
     /// Congestion window of each stream.
     cwnd: BTreeMap<u32, Bytes>,
+    /// Limit of the pacing rate of each stream, in bytes per second.
+    max_pacing: BTreeMap<u32, u64>,
     /// Smallest MSS of the streams.
     pub(super) min_segment: Option<Bytes>,
     /// Smallest smoothed RTT of the streams.
@@ -41,6 +43,9 @@ impl SenderSample {
             let segment = Bytes(info.snd_mss.into());
             sample.min_segment = Some(sample.min_segment.map_or(segment, |min| min.min(segment)));
             sample.cwnd.insert(number, Bytes(segment.0 * u64::from(info.snd_cwnd)));
+            if let Some(rate) = info.max_pacing_rate_bytes_per_sec {
+                sample.max_pacing.insert(number, rate);
+            }
             if let Some(granted) = info.snd_wnd {
                 *sample.granted.get_or_insert(0) += u64::from(granted);
             }
@@ -59,6 +64,11 @@ impl SenderSample {
     pub(super) fn max_next_inflight(&self, number: u32) -> Bytes {
         let cwnd = self.cwnd.get(&number).copied().unwrap_or_default();
         Bytes(cwnd.0 * SLOW_START_GROWTH)
+    }
+
+    /// Returns true if the pacing rate of a stream is limited to this one, in bytes per second.
+    pub(super) fn is_paced_at(&self, number: u32, bytes_per_sec: u64) -> bool {
+        self.max_pacing.get(&number) == Some(&bytes_per_sec)
     }
 }
 
