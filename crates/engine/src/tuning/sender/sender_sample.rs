@@ -66,7 +66,9 @@ impl SenderSample {
         Bytes(cwnd.0 * SLOW_START_GROWTH)
     }
 
-    /// Returns true if the pacing rate of a stream is limited to this one, in bytes per second.
+    /// Returns true if a stream's pacing rate is limited to this one.
+    ///
+    /// In bytes per second.
     pub(super) fn is_paced_at(&self, number: u32, bytes_per_sec: u64) -> bool {
         self.max_pacing.get(&number) == Some(&bytes_per_sec)
     }
