@@ -191,6 +191,7 @@ impl<'a> ReceiverTuner<'a> {
     /// Suspends the controller while the interface has this many connections, or restarts it.
     fn on_coscheduling_change(&mut self, connections: Option<usize>) {
         self.decision = None;
+        self.actuator.forget_clamps();
         self.reporter.drop_pending_decisions();
         self.requester.reset();
         match connections {

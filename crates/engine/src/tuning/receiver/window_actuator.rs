@@ -44,6 +44,11 @@ impl WindowActuator {
         self.shares.observe(now, MIN_SHARE_INTERVAL.max(min_rtt * 2), rate, received);
     }
 
+    /// Forgets all clamps, as another controller may have set others.
+    pub(super) fn forget_clamps(&mut self) {
+        self.clamped.clear();
+    }
+
     /// Records the largest window that each stream advertises, in bytes.
     pub(super) fn on_largest_windows(&mut self, windows: BTreeMap<u32, u32>) {
         self.largest_windows = windows;
@@ -94,9 +99,11 @@ impl WindowActuator {
             if self.is_clamped(number, stream_window) {
                 return;
             }
-            match clamp_window_for(socket, stream_window, mss) {
-                true => drop(self.clamped.insert(number, stream_window)),
-                false => (is_done, _) = (false, self.clamped.remove(&number)),
+            if clamp_window_for(socket, stream_window, mss) {
+                self.clamped.insert(number, stream_window);
+            } else {
+                self.clamped.remove(&number);
+                is_done = false;
             }
         });
         self.is_unclamped &= is_done;
@@ -132,5 +139,7 @@ mod tests {
         assert_eq!([is_clamped(share.0), is_clamped(share.0 + 1)], [true, false]);
         assert!(!actuator.is_clamped(0, Bytes(share.0 - 1)), "another window");
         assert!(!actuator.is_clamped(1, share), "another stream");
+        actuator.forget_clamps();
+        assert!(!actuator.is_clamped(0, share), "another controller");
     }
 }
