@@ -262,7 +262,7 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tracked || !tp)
 		return;
-	/* The time of this packet; to read the clock takes as long as the rest. */
+	/* The time of this packet: to read the clock takes 90 ns on a virtual machine. */
 	now = tp->tcp_mstamp * NS_PER_US;
 	if (is_recent(control, tracked, now))
 		return;
