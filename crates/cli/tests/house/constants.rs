@@ -5,7 +5,7 @@ use super::graph::{attributes, is_test};
 use syn::visit::{self, Visit};
 use syn::{ImplItem, Item, Lit};
 
-/// Most constants with a number of their own. (docs/decisions/0024-counted-constants.md)
+/// Most constants with a number of their own. (docs/decisions/0028-each-literal-counts.md)
 const MAX_CONSTANTS: usize = 80;
 
 /// Numbers that need no reason: counts, halves, and factors of time and prefixes.
