@@ -30,6 +30,10 @@ pub struct StreamShares {
     streams: BTreeMap<u32, StreamShare>,
     /// Start of the current measurement interval.
     interval_start: Duration,
+    /// Number of active streams.
+    active: u32,
+    /// Sum of their shares.
+    whole: f64,
 }
 
 /// The share of one stream, and the bytes that it carried.
@@ -73,20 +77,34 @@ impl StreamShares {
             (number, StreamShare { bytes, ..stream })
         };
         self.streams = carried.iter().map(observed).collect();
+        self.sum_active();
         let elapsed = now.saturating_sub(self.interval_start);
         if elapsed >= interval {
             self.interval_start = now;
             self.redistribute(
                 rate.map_or(0.0, |rate| rate.bytes_per_sec() as f64 * elapsed.as_secs_f64()),
             );
+            self.sum_active();
         }
+    }
+
+    /// Sums up the active streams, once for all shares.
+    fn sum_active(&mut self) {
+        let active = || self.streams.values().filter(|stream| stream.is_active());
+        self.active = active().count() as u32;
+        let equal = self.equal_share();
+        self.whole = active().map(|stream| stream.share.unwrap_or(equal)).sum();
+    }
+
+    /// Returns the share of each stream if all active ones have the same.
+    fn equal_share(&self) -> f64 {
+        1.0 / f64::from(self.active_count().max(1))
     }
 
     /// Returns the number of active streams; of all streams if none is active.
     #[must_use]
     pub fn active_count(&self) -> u32 {
-        let active = self.streams.values().filter(|stream| stream.is_active()).count();
-        if active > 0 { active as u32 } else { self.streams.len() as u32 }
+        if self.active > 0 { self.active } else { self.streams.len() as u32 }
     }
 
     /// Returns the share of a stream, 0 to 1.
@@ -94,12 +112,9 @@ impl StreamShares {
     /// An inactive stream gets an average share when it starts, at the expense of all others.
     #[must_use]
     pub fn share(&self, number: u32) -> f64 {
-        let equal = 1.0 / f64::from(self.active_count().max(1));
-        let share_of = |stream: &StreamShare| stream.share.unwrap_or(equal);
-        let active = self.streams.values().filter(|stream| stream.is_active());
-        let whole: f64 = active.map(share_of).sum();
-        let own = self.streams.get(&number).map_or(equal, share_of);
-        if whole > 0.0 { own / whole } else { own }
+        let own = self.streams.get(&number).and_then(|stream| stream.share);
+        let own = own.unwrap_or_else(|| self.equal_share());
+        if self.whole > 0.0 { own / self.whole } else { own }
     }
 
     /// Returns the part of `rate` for a stream.
@@ -163,7 +178,7 @@ impl StreamShares {
         if self.distribute_surplus(available) {
             return;
         }
-        let equal = 1.0 / f64::from(self.active_count().max(1));
+        let equal = self.equal_share();
         let mut demands = BTreeMap::new();
         for (&number, stream) in self.streams.iter().filter(|(_, stream)| stream.carried() > 0) {
             let share = stream.share.unwrap_or(equal);

@@ -28,8 +28,8 @@ const MAX_RATE_BPS: u64 = 300_000_000;
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/kinds/kinds.toml");
 const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/kinds.txt");
 
-const HEAD: &str = "path                    tuned  best             regret  queue ms   sent again \
-                    sharing  streams    off: share, regret  quic: regret, queue, again, sharing  \
+const HEAD: &str = "path                    tuned  best             regret  queue ms      retrans \
+                    sharing  streams    off: share, regret  quic: regret, queue, retrans, sharing  \
                     decisions\n";
 
 /// Share of the line by which untuned TCP is ahead on the listed paths. (chosen: more than the

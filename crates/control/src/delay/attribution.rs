@@ -16,7 +16,7 @@ const NO_RESPONSE: f64 = 0.25;
 
 /// Reductions in which it is removed. (measured, a fluid model in delay/tests.rs: one may coincide
 /// with a fall of the rate)
-const MIN_CUTS: u32 = 2;
+const MIN_REDUCTIONS: u32 = 2;
 
 impl Limiter {
     /// Returns true if the delay may be no queue of a full path.
@@ -35,7 +35,7 @@ impl Limiter {
         let is_near = path.capacity.is_some_and(|line| round.rate >= scaled(line, USED_SHARE));
         let is_small = is_near && !path.samples.outages.is_route_unknown();
         let step = if is_small { SMALL_TRIAL_STEP } else { TRIAL_STEP };
-        self.cut = None;
+        self.reductions = None;
         self.trial.begin(round, step);
         self.window *= 1.0 + step;
         self.change(path, round, State::Growing, Reason::ProbeUp)
@@ -87,35 +87,35 @@ impl Limiter {
 
     /// Decides whether a queue that was to drain is one of this transfer.
     pub(super) fn attribute(&mut self, path: &mut Path, round: &Round) -> Option<Outcome> {
-        let cut = self.cut?;
-        let share = 1.0 - self.window / cut.window;
-        let expected = (path.rtt() + cut.queue).mul_f64(share.max(0.0));
-        let has_drained = cut.queue >= round.queue + expected / 2;
-        let has_rate_followed = round.rate < scaled(cut.rate, 1.0 - share / 2.0);
+        let reductions = self.reductions?;
+        let share = 1.0 - self.window / reductions.window;
+        let expected = (path.rtt() + reductions.queue).mul_f64(share.max(0.0));
+        let has_drained = reductions.queue >= round.queue + expected / 2;
+        let has_rate_followed = round.rate < scaled(reductions.rate, 1.0 - share / 2.0);
         if !has_rate_followed && share > SMALL_TRIAL_STEP {
             self.trial.on_full(round);
         }
         if has_drained || !has_rate_followed {
-            self.cut = None;
+            self.reductions = None;
             return None;
         }
         // A falling rate hides the effect of less.
         let is_enough = share >= 1.0 - CUBIC_BETA || self.window <= path.least_window();
         // A round lasts as long as the queue: after a long one, a second reduction is too late.
         let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
-        if (cut.count < MIN_CUTS && !is_long) || !is_enough {
+        if (reductions.count < MIN_REDUCTIONS && !is_long) || !is_enough {
             return None;
         }
-        self.cut = None;
+        self.reductions = None;
         let reason = Reason::CongestedQueue(round.queue);
         let count = self.trial.on_foreign_queue(round.now);
         // Another route loses nothing.
-        let has_lost = cut.has_lost || round.retransmits > 0;
+        let has_lost = reductions.has_lost || round.retransmits > 0;
         if has_lost && path.is_minor_share(round.rate) {
             return Some(Outcome::Left(Reason::SharedOverflow(round.queue)));
         }
         // Reductions alone may leave less than half of the line.
-        if count > MAX_FINDINGS || is_long || path.is_minor_share(cut.rate) {
+        if count > MAX_FINDINGS || is_long || path.is_minor_share(reductions.rate) {
             return Some(Outcome::Left(reason));
         }
         if path.samples.is_base_expired(round.now) {
@@ -123,7 +123,7 @@ impl Limiter {
         } else {
             path.samples.raise_floor(round.queue, round.now);
         }
-        self.window = cut.window;
+        self.window = reductions.window;
         Some(self.change(path, round, State::Limited, reason))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::losses::{LossHistory, MAX_LOSSES, MAX_OVERFLOWS, MEMORY};
 use super::path::{Path, bytes, per, ratio, scaled};
-use super::round::{Cut, Outcome, Round};
+use super::round::{Outcome, Reductions, Round};
 use super::samples::{LIFETIME, MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES, repair_time};
 use super::target::{Level, QueueTarget};
 use super::trial::{MAX_FINDINGS, TRIAL_STEP, Trial};
@@ -80,7 +80,7 @@ pub(super) struct Limiter {
     growth: Growth,
     /// Rate without losses, after losses without a queue.
     lossless: Option<Rate>,
-    pub(super) cut: Option<Cut>,
+    pub(super) reductions: Option<Reductions>,
     pub(super) trial: Trial,
     /// Window to restore after the base delay was measured without a queue.
     drained_window: Option<f64>,
@@ -104,7 +104,7 @@ impl Limiter {
     /// Takes the window of the start as a reduction of one that left a queue.
     pub(super) fn begin_draining(&mut self, path: &Path, rate: Rate, queue: Duration) {
         let window = bytes(rate, path.rtt() + queue);
-        self.cut = Some(Cut { window, queue, rate, count: 1, has_lost: false });
+        self.reductions = Some(Reductions { window, queue, rate, count: 1, has_lost: false });
     }
 
     /// Records a loss of the start without a queue.
@@ -164,7 +164,7 @@ impl Limiter {
         }
         self.window /= 1.0 + self.trial.end().map_or(0.0, |(_, step)| step);
         self.window = self.drained_window.take().unwrap_or(self.window);
-        (self.cut, self.unused_since, self.growth.unchanged) = (None, None, None);
+        (self.reductions, self.unused_since, self.growth.unchanged) = (None, None, None);
         self.growth.stop();
         self.requested = self.limit(path);
         self.settled_at = now + path.rtt() + TICK;
@@ -255,7 +255,7 @@ impl Limiter {
             Level::Low => self.grow(path, round),
             _ if self.needs_trial(path, round) => self.begin_trial(path, round),
             Level::High => {
-                self.cut(path, round, round.queue);
+                self.reduce(path, round, round.queue);
                 let reason = Reason::StandingQueue(round.queue);
                 self.change(path, round, State::Limited, reason)
             }
@@ -331,7 +331,7 @@ impl Limiter {
 
     /// Widens the window; steps double while no queue appears.
     fn grow(&mut self, path: &mut Path, round: &Round) -> Outcome {
-        self.cut = None;
+        self.reductions = None;
         let limit = self.limit(path);
         // BBR fills the line by itself.
         let line = path.capacity.filter(|_| path.baseline_loss.is_some());
@@ -396,7 +396,7 @@ impl Limiter {
     ///
     /// Drains the queue if the base delay has expired.
     fn hold(&mut self, path: &Path, round: &Round) -> Outcome {
-        self.cut = None;
+        self.reductions = None;
         self.growth.stop();
         let (rtt, target) = (path.rtt(), self.target.queue(path.rtt()));
         if path.samples.is_base_expired(round.now) && !path.samples.has_floor() {
@@ -411,15 +411,15 @@ impl Limiter {
     }
 
     /// Reduces the window to what leaves the target of a queue.
-    fn cut(&mut self, path: &Path, round: &Round, queue: Duration) {
+    fn reduce(&mut self, path: &Path, round: &Round, queue: Duration) {
         self.growth.stop();
         // A queue that has doubled since is another one.
         let (window, rate) = (self.window, round.rate);
-        let first = Cut { window, queue, rate, count: 0, has_lost: false };
-        let same = self.cut.filter(|cut| queue <= cut.queue * 2);
-        let cut = same.unwrap_or(first);
-        let has_lost = cut.has_lost || round.retransmits > 0;
-        self.cut = Some(Cut { count: cut.count + 1, has_lost, ..cut });
+        let first = Reductions { window, queue, rate, count: 0, has_lost: false };
+        let same = self.reductions.filter(|earlier| queue <= earlier.queue * 2);
+        let earlier = same.unwrap_or(first);
+        let has_lost = earlier.has_lost || round.retransmits > 0;
+        self.reductions = Some(Reductions { count: earlier.count + 1, has_lost, ..earlier });
         let rtt = path.rtt();
         let share = (rtt + self.target.queue(rtt)).div_duration_f64(rtt + queue);
         self.window *= share.clamp(CUBIC_BETA, 1.0);
@@ -456,7 +456,7 @@ impl Limiter {
             // Other traffic may have the rest of the line.
             let limit = self.limit(path);
             path.capacity = path.capacity.map(|line| line.min(limit));
-            self.cut(path, round, queue);
+            self.reduce(path, round, queue);
             return self.change(path, round, State::Limited, Reason::Overflowed(round.rate));
         }
         let rate = self.sustained_rate(path);

@@ -34,7 +34,7 @@ pub(super) enum Outcome {
 
 /// State before the first of the latest reductions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cut {
+pub(super) struct Reductions {
     pub(super) window: f64,
     pub(super) queue: Duration,
     pub(super) rate: Rate,

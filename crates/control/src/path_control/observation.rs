@@ -7,9 +7,10 @@ use std::time::Duration;
 /// Interval of observations and of probes. (SOBAS paper §IV.B: 10 ms)
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// Min RTT from which every second tick suffices to sample the streams. An RTT
-/// still has two samples.
-pub const SPARSE_SAMPLING_RTT: Duration = TICK.saturating_mul(4);
+/// Min RTT from which every second tick suffices to sample the streams.
+///
+/// An RTT has three samples in two then. (measured: docs/algorithms/delay.md §3)
+pub const SPARSE_SAMPLING_RTT: Duration = TICK.saturating_mul(3);
 
 /// Input of the controller at a tick. Counters are cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -36,7 +36,7 @@ pub struct Metrics {
     /// Duration of each incast round in seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
-    /// Segments or packets sent again, as bankfull counts them.
+    /// Segments or packets retransmitted, as bankfull counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Streams that carry data at the end.

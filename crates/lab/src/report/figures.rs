@@ -123,7 +123,7 @@ pub fn missed(regrets: &[Regret], traits: &BTreeMap<String, PathTraits>) -> Stri
     format!("figures missed:\n- {}\n", lines.join("\n- "))
 }
 
-/// Own losses above the limit. Probes lost and segments sent again without need do not count.
+/// Own losses above the limit. Probes lost and needless retransmissions do not count.
 fn lost(of: &Regret, path: &PathTraits) -> Option<String> {
     let lost = of.retransmits.map_or(of.dropped, |again| again.min(of.dropped));
     let share = if path.has_policer { MAX_POLICED_SHARE } else { MAX_LOST_SHARE };

@@ -34,7 +34,7 @@ pub struct Record {
     pub share: f64,
     /// Median queueing delay in the second half, in ms.
     pub queue_ms: f64,
-    /// Segments sent again by the sender; `None` if unknown.
+    /// Segments retransmitted by the sender; `None` if unknown.
     pub retransmits: Option<u64>,
     /// Segments that queue, discipline and policer dropped, of all flows.
     pub dropped: u64,
@@ -88,7 +88,7 @@ pub struct Regret {
     pub share: f64,
     /// Median of its queueing delays, in ms.
     pub queue_ms: f64,
-    /// Median of its segments sent again.
+    /// Median of its retransmitted segments.
     pub retransmits: Option<f64>,
     /// Median of the segments that queue, discipline and policer dropped, of all flows.
     pub dropped: f64,

@@ -54,7 +54,7 @@ impl<'r> Table<'r> {
     fn main(&self) -> String {
         let mut head: Vec<String> = ["path", "best choice", "its share"].map(str::to_owned).into();
         for name in &self.names {
-            let columns = [&format!("{name} (regret)"), "queue (ms)", "sent again"];
+            let columns = [&format!("{name} (regret)"), "queue (ms)", "retransmitted"];
             head.extend(columns.map(str::to_owned));
         }
         head.extend(["runs", "decisions"].map(str::to_owned));

@@ -19,7 +19,7 @@ const HEAD: &str = "condition              goodput    lost timeouts   queue    J
 struct Outcome {
     /// Goodput as a fraction of the port's capacity.
     goodput: f64,
-    /// Segments sent again, and timeouts.
+    /// Segments retransmitted, and timeouts.
     lost: f64,
     timeouts: f64,
     /// Mean queue of the port and of links that lines share, in kB.
