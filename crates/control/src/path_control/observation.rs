@@ -25,7 +25,7 @@ pub struct Observation {
     pub rtt: Option<Duration>,
     /// Its part in the direction of the data, from an arbitrary origin.
     pub forward_delay: Option<Duration>,
-    /// Min RTT of TCP, used until a probe has been answered.
+    /// Min RTT of TCP.
     pub tcp_min_rtt: Option<Duration>,
     /// Smoothed RTT of TCP, the shortest of all streams.
     pub tcp_rtt: Option<Duration>,
