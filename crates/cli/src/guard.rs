@@ -2,7 +2,8 @@
 
 use crate::exit::Exit;
 use crate::flags::{GuardFlags, GuardMode};
-use crate::output::{GuardOutput, Output};
+use crate::metrics::{GuardMetrics, MetricsPort};
+use crate::output::{GuardOutput, Output, guard_mode_name};
 use crate::signals::{self, Step};
 use bankfull::{Error, ErrorKind};
 use bankfull_guard::{Config, Guard, Mode, release};
@@ -43,9 +44,25 @@ fn guard(interface: &str, flags: &GuardFlags, output: &mut GuardOutput) -> Resul
         },
         min_window_segments: flags.min_window_segments,
         max_rtt: flags.max_rtt,
+        reports_rates: flags.top,
     };
+    let port = flags.metrics.as_ref().map(MetricsPort::bind).transpose()?;
     let mut guard = Guard::start(config.clone()).map_err(local)?;
-    output.started(&config, guard.lifted_before());
-    let result = guard.run(&stop, &mut |event| output.event(event));
-    result.and(guard.end()).map_err(local)
+    output.started(&config, guard.lifted_before(), port.as_ref().map(MetricsPort::address));
+    let metrics = port.map(|port| offer(port, &config)).transpose();
+    let result = metrics.and_then(|mut metrics| {
+        let run = guard.run(&stop, &mut |event| {
+            metrics.iter_mut().for_each(|metrics| metrics.update(event));
+            output.event(event);
+        });
+        run.map_err(local)
+    });
+    result.and(guard.end().map_err(local))
+}
+
+/// Offers the metrics of a guard at a port.
+fn offer(port: MetricsPort, config: &Config) -> Result<GuardMetrics, Error> {
+    let metrics = GuardMetrics::new();
+    port.serve(metrics.exporter(config, guard_mode_name(config.mode)))?;
+    Ok(metrics)
 }

@@ -5,6 +5,7 @@
 //! ([`exit`]), signals, the manual and completions. Everything that touches copied files or
 //! connections is in the library `bankfull`.
 
+mod address;
 mod agent;
 mod config;
 mod cp;
@@ -18,6 +19,7 @@ mod gather;
 mod guard;
 mod log;
 mod ls;
+mod metrics;
 mod nearest;
 mod output;
 mod probe;

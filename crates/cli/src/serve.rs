@@ -1,16 +1,15 @@
-//! `bankfull serve`: resolves the address, binds the daemon, shows how to reach it, and runs it
-//! until signals end it.
+//! `bankfull serve`: binds the daemon, shows how to reach it, and runs it until signals end it.
 
 use crate::environment::Environment;
 use crate::exit::Exit;
-use crate::flags::{Listen, ServeFlags};
+use crate::flags::ServeFlags;
+use crate::metrics::{DaemonMetrics, MetricsPort, MetricsSink};
 use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, printable};
 use crate::signals::{self, Caught, Step};
-use crate::{log, token};
-use bankfull::{Cancel, Error, ErrorKind, ServeOptions, Server};
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::mpsc;
+use crate::{address, log, token};
+use bankfull::{Cancel, Error, ServeOptions, Server};
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -33,19 +32,24 @@ pub(crate) fn run(flags: &ServeFlags) -> Exit {
 
 /// A bound daemon, with the texts to show about it.
 struct Bound {
-    server: Server,
+    server: Arc<Server>,
     serving: Serving,
+    /// Port of the metrics, if they are offered.
+    metrics_port: Option<MetricsPort>,
 }
 
 fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
     let (options, token_warning) = options(flags, environment)?;
-    let server = Server::bind(options.clone())?;
+    let metrics_port = flags.metrics.as_ref().map(MetricsPort::bind).transpose()?;
+    let metrics = metrics_port.as_ref().map(MetricsPort::address);
+    let server = Arc::new(Server::bind(options.clone())?);
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
     let warnings = token_warning.into_iter().chain(without_token(&options)).collect();
     let limits = server.limits();
-    let serving = Serving { address, fingerprint, root: options.root, example, limits, warnings };
-    Ok(Bound { server, serving })
+    let root = options.root;
+    let serving = Serving { address, fingerprint, root, example, limits, warnings, metrics };
+    Ok(Bound { server, serving, metrics_port })
 }
 
 fn serve(
@@ -59,7 +63,8 @@ fn serve(
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let result = run_until_signalled(&bound.server, (caught, drain_timeout), &reporter);
+    let running = (&bound.server, bound.metrics_port);
+    let result = run_until_signalled(running, (caught, drain_timeout), &reporter);
     let render = reporter.finish();
     match &result {
         Ok(()) => output::end(render, &Ending::Stopped),
@@ -100,7 +105,7 @@ fn end_program_after(timeout: Duration) {
 /// Runs the server: the first signal lets sessions finish for `drain_timeout`, the second one ends
 /// them, the third one ends the program.
 fn run_until_signalled(
-    server: &Server,
+    (server, metrics_port): (&Arc<Server>, Option<MetricsPort>),
     (caught, drain_timeout): (Caught, Duration),
     reporter: &Reporter,
 ) -> Result<(), Error> {
@@ -135,7 +140,10 @@ fn run_until_signalled(
         let _ = second_signal.send(());
     });
     caught.run(vec![first, second])?;
-    server.run(reporter, &drain, &abort)
+    let Some(port) = metrics_port else { return server.run(reporter, &drain, &abort) };
+    let metrics = DaemonMetrics::new();
+    port.serve(metrics.exporter(server, &drain))?;
+    server.run(&MetricsSink { metrics: &metrics, next: reporter }, &drain, &abort)
 }
 
 /// Builds the options from the flags, with a warning about the token.
@@ -144,7 +152,7 @@ fn options(
     environment: &Environment,
 ) -> Result<(ServeOptions, Option<String>), Error> {
     let token = token::read(flags.token_file.as_deref(), environment)?;
-    let mut options = ServeOptions::new(flags.root.clone(), resolve(&flags.listen)?);
+    let mut options = ServeOptions::new(flags.root.clone(), address::resolve(&flags.listen)?);
     options.token = token.bytes;
     options.read_only = flags.read_only;
     options.allow_owner = flags.allow_owner;
@@ -157,39 +165,6 @@ fn options(
     options.link_rate = flags.link_rate;
     options.max_memory = flags.max_memory;
     Ok((options, token.warning))
-}
-
-/// Returns the first address of the host, or every local address without one.
-fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
-    if listen.host.is_empty() || listen.host == "::" {
-        return Ok(every_address(listen.port));
-    }
-    let found = (listen.host.as_str(), listen.port).to_socket_addrs().map(|mut all| all.next());
-    let cannot = |why: String| {
-        Error::new(ErrorKind::Network, format!("cannot listen on {}: {why}", listen.host))
-    };
-    let way_out = "check the name, or give an IP address of this host";
-    found
-        .map_err(|e| cannot(format!("{} ({way_out})", lookup_message(&e))))?
-        .ok_or_else(|| cannot(format!("no IP address ({way_out})")))
-}
-
-/// Returns why a name has no address, without the prefix of the standard library.
-fn lookup_message(error: &io::Error) -> String {
-    let text = error.to_string();
-    let why = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
-    let mut chars = why.chars();
-    chars.next().map_or_else(String::new, |c| c.to_lowercase().chain(chars).collect())
-}
-
-/// Returns `[::]`, which accepts IPv4 too, or `0.0.0.0` without IPv6.
-fn every_address(port: u16) -> SocketAddr {
-    let v6 = Ipv6Addr::UNSPECIFIED;
-    if UdpSocket::bind((v6, 0)).is_ok() {
-        (v6, port).into()
-    } else {
-        (Ipv4Addr::UNSPECIFIED, port).into()
-    }
 }
 
 /// Returns a warning if the daemon has no token: whom it then serves, and the way out.
@@ -243,7 +218,7 @@ mod tests {
     fn flags(line: &str) -> ServeFlags {
         let words = ["bankfull", "serve"].into_iter().chain(line.split(' '));
         let Command::Serve(flags) = Cli::try_parse_from(words).unwrap().command else { panic!() };
-        flags
+        *flags
     }
 
     fn made(line: &str) -> ServeOptions {
@@ -286,16 +261,6 @@ mod tests {
         assert!(made("/srv --listen :99").listen.ip().is_unspecified());
         assert!(made("/srv").listen.ip().is_unspecified());
         assert!(made("/srv --listen localhost:99").listen.ip().is_loopback());
-    }
-
-    #[test]
-    fn name_without_address_has_a_way_out() {
-        let library = "failed to lookup address information: Name or service not known";
-        assert_eq!(lookup_message(&io::Error::other(library)), "name or service not known");
-        let listen = Listen { host: "no name".to_owned(), port: 1 };
-        let error = resolve(&listen).unwrap_err().to_string();
-        assert!(error.starts_with("cannot listen on no name: "), "{error}");
-        assert!(error.ends_with("(check the name, or give an IP address of this host)"), "{error}");
     }
 
     #[test]

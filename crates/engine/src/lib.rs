@@ -68,4 +68,5 @@ pub use model::options::{
     Fsync, MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
 };
 pub use model::overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};
+pub use stats::server_status::{DirectionStatus, ServerStatus};
 pub use transport::udp_receive_buffer;

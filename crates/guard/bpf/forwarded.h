@@ -27,6 +27,10 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
+/* Payload of a segment that a guest may announce. (RFC 9293, 3.7.1; Ethernet's jumbo frames) */
+#define MIN_MSS 536
+#define MAX_MSS 8960
+
 #define OPTION_END 0
 #define OPTION_NOP 1
 #define OPTION_MSS 2
@@ -81,12 +85,15 @@ struct flow_key {
 	__u8 local[16];
 	__u16 remote_port;
 	__u16 local_port;
+	__u32 interface; /* of the guest, as another one may use the same addresses */
 };
 
 struct flow {
 	__u64 cookie;     /* of its slot; 0: not established yet */
 	__u32 slot;
 	__u32 next;       /* sequence number that the guest expects */
+	__u32 own_next;   /* that of the guest's first byte */
+	__u32 syn_payload; /* bytes in its SYN: TCP Fast Open */
 	__u32 right_edge; /* largest sequence number that was allowed */
 	__u32 mss;
 	__u32 first_window;
@@ -120,6 +127,14 @@ struct {
 	__type(key, struct flow_key);
 	__type(value, struct flow);
 } flows SEC(".maps");
+
+/* Those that are not established yet, apart: many SYNs replace no connection. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_CONNECTIONS);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
+} half_open SEC(".maps");
 
 static __always_inline int load(struct __sk_buff *skb, __u32 offset, void *to, __u32 len)
 {
@@ -208,6 +223,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet, i
 	if (packet->header_len < TCP_HEADER_LEN || packet->header_len > len)
 		return 0;
 	packet->payload = len - packet->header_len;
+	packet->key.interface = skb->ifindex;
 	packet->key.remote_port = bpf_ntohs(is_from_guest ? tcp.destination : tcp.source);
 	packet->key.local_port = bpf_ntohs(is_from_guest ? tcp.source : tcp.destination);
 	packet->sequence = bpf_ntohl(tcp.sequence);
@@ -283,6 +299,9 @@ static __always_inline void limit_syn(struct __sk_buff *skb, struct control *con
 		rewrite_window(skb, packet, window);
 }
 
+static __always_inline void close_flow(struct control *control, struct flow *flow,
+				       const struct flow_key *key);
+
 /* Notes the SYN of a guest, and limits its first window. */
 static __always_inline void on_guest_syn(struct __sk_buff *skb, struct control *control,
 					 struct packet *packet, __u64 now)
@@ -298,33 +317,44 @@ static __always_inline void on_guest_syn(struct __sk_buff *skb, struct control *
 	/* A SYN-ACK has a scale only if the SYN had one. (RFC 7323, 2.2) */
 	fresh.is_scaled = fresh.is_passive && options.has_scale;
 	fresh.mss = options.mss ? options.mss : DEFAULT_MSS;
-	flow = bpf_map_lookup_elem(&flows, &packet->key);
+	if (fresh.mss < MIN_MSS)
+		fresh.mss = MIN_MSS;
+	if (fresh.mss > MAX_MSS)
+		fresh.mss = MAX_MSS;
 	/* Of one that is sent again, only an RTT of its timeout, a second, would look short. */
 	fresh.syn_ns = now;
-	if (flow && flow->cookie)
-		return;
+	fresh.own_next = packet->sequence + 1;
+	fresh.syn_payload = packet->payload;
 	limit_syn(skb, control, packet, fresh.mss, now);
 	fresh.first_window = packet->window;
-	bpf_map_update_elem(&flows, &packet->key, &fresh, BPF_ANY);
+	/* Of a passive one; else the SYN-ACK tells it. */
+	fresh.next = packet->acknowledgement;
+	/* A new connection with the same ports. */
+	flow = bpf_map_lookup_elem(&flows, &packet->key);
+	if (flow)
+		close_flow(control, flow, &packet->key);
+	bpf_map_update_elem(&half_open, &packet->key, &fresh, BPF_ANY);
 }
 
-/* Gives an established connection a slot. */
+/* Gives a connection that is established now a slot. */
 static __always_inline void open_flow(struct control *control, struct flow *flow,
 				      const struct packet *packet, __u64 now)
 {
+	struct flow opened = *flow;
 	struct slot *slot;
 	__u32 index;
 
+	bpf_map_delete_elem(&half_open, &packet->key);
 	if (bpf_map_pop_elem(&free_slots, &index)) {
 		__sync_fetch_and_add(&control->without_slot, 1);
-		bpf_map_delete_elem(&flows, &packet->key);
 		return;
 	}
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
 		return;
-	flow->slot = index;
-	flow->cookie = FIRST_FORWARDED | __sync_fetch_and_add(&control->forwarded, 1);
+	opened.slot = index;
+	opened.cookie = FIRST_FORWARDED | __sync_fetch_and_add(&control->forwarded, 1);
+	opened.right_edge = opened.next + opened.first_window;
 	__builtin_memcpy(slot->remote, packet->key.remote, 16);
 	__builtin_memcpy(slot->local, packet->key.local, 16);
 	slot->remote_port = packet->key.remote_port;
@@ -332,17 +362,22 @@ static __always_inline void open_flow(struct control *control, struct flow *flow
 	slot->netns = 0;
 	slot->cgroup = 0;
 	slot->owner = 0;
-	slot->flags = FORWARDED | (flow->is_passive ? PASSIVE : 0);
-	slot->mss = flow->mss;
+	slot->flags = FORWARDED | (opened.is_passive ? PASSIVE : 0);
+	slot->mss = opened.mss;
 	slot->received = 0;
 	slot->rtt_us = 0;
-	slot->min_rtt_us = (now - flow->syn_ns) / 1000;
+	slot->min_rtt_us = (now - opened.syn_ns) / 1000;
 	slot->out_of_order = 0;
 	slot->window = 0;
 	slot->clamp = 0;
 	slot->order = 0;
 	slot->updated_ns = now;
-	slot->cookie = flow->cookie;
+	slot->cookie = opened.cookie;
+	if (bpf_map_update_elem(&flows, &packet->key, &opened, BPF_ANY)) {
+		slot->cookie = 0;
+		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
+		return;
+	}
 	send_event(control, OPENED, index, slot, count_start(control));
 }
 
@@ -378,11 +413,27 @@ static __always_inline int has_ended(struct flow *flow, __u8 flags, __u8 side)
 	return flow->fins == 3;
 }
 
+/* Returns the flags of a peer's packet that count: others may be forged. (RFC 9293, 3.10.7.4) */
+static __always_inline __u8 valid_flags(const struct flow *flow, const struct packet *packet)
+{
+	__u32 end = packet->sequence + packet->payload;
+
+	if (packet->flags & TCP_RST && packet->sequence != flow->next)
+		return packet->flags & ~(TCP_RST | TCP_FIN);
+	if ((__s32)(end - flow->next) < 0 || (__s32)(end - flow->right_edge) > 0)
+		return packet->flags & ~TCP_FIN;
+	return packet->flags;
+}
+
 /* Limits a connection that starts to receive, as `start` does for sockets. */
 static __always_inline void start_flow(struct control *control, struct flow *flow,
 				       struct slot *slot, const struct packet *packet,
 				       __u64 more, __u64 now)
 {
+	if (is_left_alone(slot)) {
+		flow->starting.active_ns = now;
+		return;
+	}
 	if (!has_started(&flow->starting, more, flow->mss, packet->payload > 0, now))
 		return;
 	flow->starting.window = 0;
@@ -401,7 +452,7 @@ static __always_inline void limit(struct __sk_buff *skb, struct flow *flow, stru
 	__s32 allowed = flow->right_edge - packet->acknowledgement;
 	__u32 rewritten;
 
-	/* A closed window is the guest's own business. */
+	/* A closed window is left unchanged. */
 	if (!window)
 		return;
 	if (wanted && wanted < window) {
@@ -455,9 +506,13 @@ int from_guest(struct __sk_buff *skb)
 static __always_inline void count(struct flow *flow, struct slot *slot,
 				  const struct packet *packet)
 {
+	/* An end takes a number, and counts as a byte, as in the kernel. */
+	__u32 len = packet->payload + !!(packet->flags & TCP_FIN);
 	__s32 gap = packet->sequence - flow->next;
-	__s32 more = gap + packet->payload;
+	__s32 more = gap + len;
 
+	if (!len)
+		return;
 	/* The guest drops what it has not allowed, such as forged segments. */
 	if ((__s32)(packet->sequence + packet->payload - flow->right_edge) > 0)
 		return;
@@ -469,13 +524,34 @@ static __always_inline void count(struct flow *flow, struct slot *slot,
 	}
 }
 
-/* Packets to guests: data, and answers to their SYNs. */
+/* Opens a connection whose handshake this packet to the guest completes, or its second part. */
+static __always_inline void complete_handshake(struct __sk_buff *skb, struct control *control,
+					       const struct packet *packet, __u64 now)
+{
+	struct flow *flow = bpf_map_lookup_elem(&half_open, &packet->key);
+	struct syn_options options = {};
+
+	if (!flow || !(packet->flags & TCP_ACK) || packet->flags & TCP_RST ||
+	    packet->acknowledgement - flow->own_next > flow->syn_payload)
+		return;
+	if (flow->is_passive) {
+		if (!(packet->flags & TCP_SYN) && packet->sequence == flow->next)
+			open_flow(control, flow, packet, now);
+	} else if (packet->flags & TCP_SYN) {
+		/* The options of the SYN-ACK tell the scaling. */
+		parse_options(skb, packet, &options);
+		flow->is_scaled = flow->has_scale && options.has_scale;
+		flow->next = packet->sequence + 1;
+		open_flow(control, flow, packet, now);
+	}
+}
+
+/* Packets to guests: data, and responses to their SYNs. */
 SEC("classifier")
 int to_guest(struct __sk_buff *skb)
 {
 	struct control *control = guard_control();
 	struct packet packet = {};
-	struct syn_options options = {};
 	__u64 now = bpf_ktime_get_ns();
 	struct flow *flow;
 	struct slot *slot;
@@ -483,30 +559,22 @@ int to_guest(struct __sk_buff *skb)
 	if (!control || !parse(skb, &packet, 0))
 		return GUARD_TCX_NEXT;
 	flow = bpf_map_lookup_elem(&flows, &packet.key);
-	if (!flow)
-		return GUARD_TCX_NEXT;
-	if (packet.flags & TCP_SYN) {
-		/* Of a SYN-ACK, the answer to the guest's SYN, its options tell the scaling. */
-		if (packet.flags & TCP_ACK && !flow->cookie && !flow->is_passive) {
-			parse_options(skb, &packet, &options);
-			flow->is_scaled = flow->has_scale && options.has_scale;
-			flow->next = packet.sequence + 1;
-			flow->right_edge = flow->next + flow->first_window;
-			open_flow(control, flow, &packet, now);
-		} else if (!(packet.flags & TCP_ACK) && flow->cookie) {
-			/* A new connection with the same ports. */
-			close_flow(control, flow, &packet.key);
-		}
-		return GUARD_TCX_NEXT;
+	if (!flow) {
+		complete_handshake(skb, control, &packet, now);
+		flow = bpf_map_lookup_elem(&flows, &packet.key);
 	}
-	if (!flow->cookie && flow->is_passive) {
-		flow->next = packet.sequence;
-		flow->right_edge = flow->next + flow->first_window;
-		open_flow(control, flow, &packet, now);
-	}
+	/* The guest itself responds to a SYN on an open connection. */
+	if (!flow || packet.flags & TCP_SYN)
+		return GUARD_TCX_NEXT;
+	/* Before this packet's data is counted. */
+	packet.flags = valid_flags(flow, &packet);
 	slot = slot_of(flow);
-	if (slot)
-		count(flow, slot, &packet);
+	/* One whose slot was taken back after silence is followed no longer. */
+	if (!slot) {
+		bpf_map_delete_elem(&flows, &packet.key);
+		return GUARD_TCX_NEXT;
+	}
+	count(flow, slot, &packet);
 	if (has_ended(flow, packet.flags, 2))
 		close_flow(control, flow, &packet.key);
 	return GUARD_TCX_NEXT;

@@ -45,6 +45,9 @@ struct {
 	__type(value, struct tracked);
 } tracked_sockets SEC(".maps");
 
+/* Set in the owner of bankfull's own sockets. */
+#define OWN_OWNER (1U << 31)
+
 /* Owners of sockets; accepted sockets inherit that of the listening one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -115,8 +118,9 @@ static __always_inline int open_slot(struct control *control, struct tracked *tr
 	publish_addresses(slot, tp);
 	publish(slot, tp, now);
 	slot->mss = tp->advmss;
-	slot->flags = flags;
-	slot->owner = owner;
+	slot->order = 0;
+	slot->flags = owner & OWN_OWNER ? flags | OWN : flags;
+	slot->owner = owner & ~OWN_OWNER;
 	slot->cookie = cookie;
 	send_event(control, OPENED, index, slot, count_start(control));
 	return 1;
@@ -149,6 +153,10 @@ static __always_inline void start(struct bpf_sock_ops *ctx, struct control *cont
 	__u32 unacknowledged = tp->write_seq - tp->snd_una;
 	int has_request = unacknowledged > 0;
 
+	if (is_left_alone(slot)) {
+		tracked->starting.active_ns = now;
+		return;
+	}
 	/* More than a first flight is a response of this host, which will receive little. */
 	if (unacknowledged > MAX_FIRST_SEGMENTS * tp->advmss) {
 		tracked->starting.active_ns = now;
@@ -163,15 +171,20 @@ static __always_inline void start(struct bpf_sock_ops *ctx, struct control *cont
 	report_start(control, tracked->slot, slot);
 }
 
-static __always_inline void set_window(void *target, struct tcp_sock *tp, struct tracked *tracked,
-				       __u32 window)
+/* Sets a window, or lifts it. Returns whether the kernel did. */
+static __always_inline int set_window(void *target, struct control *control, struct tcp_sock *tp,
+				      struct tracked *tracked, __u32 window)
 {
 	int value = window ? window : UNLIMITED_WINDOW;
 
-	if (bpf_setsockopt(target, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value)))
-		return;
+	int failed = bpf_setsockopt(target, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value)) != 0;
+
+	/* A refused one is not tried again before another order. */
 	tracked->wanted = window;
 	tracked->applied = tp->window_clamp;
+	if (failed)
+		__sync_fetch_and_add(&control->refused, 1);
+	return !failed;
 }
 
 /* Applies the order of the guard, or lifts the window. */
@@ -183,10 +196,10 @@ static __always_inline void apply_order(void *target, struct control *control, s
 	/* The kernel replaces the clamp when the ratio of data to memory changes. */
 	if (wanted == tracked->wanted && (!wanted || tp->window_clamp == tracked->applied))
 		return;
-	/* Before Linux 6.8, a clamp during a closed window closes it for good. */
-	if (wanted && tp->rcv_wnd == 0)
+	/* Before Linux 6.8, any clamp during a closed window closes it for good. */
+	if (tp->rcv_wnd == 0 && (wanted || !control->lifts_closed))
 		return;
-	set_window(target, tp, tracked, wanted);
+	set_window(target, control, tp, tracked, wanted);
 }
 
 static __always_inline __u32 owner_of(void *sk)
@@ -194,6 +207,18 @@ static __always_inline __u32 owner_of(void *sk)
 	__u32 *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 
 	return owner ? *owner : 0;
+}
+
+/* Returns a process as the owner of a socket. */
+static __always_inline __u32 owner_by(struct task_struct *task)
+{
+	static const char own[] = "bankfull";
+
+	for (int i = 0; i < (int)sizeof(own); i++) {
+		if (task->group_leader->comm[i] != own[i])
+			return task->tgid;
+	}
+	return task->tgid | OWN_OWNER;
 }
 
 /* Notes the process that connects or listens. */
@@ -207,7 +232,7 @@ static __always_inline void note_owner(struct bpf_sock_ops *ctx)
 		return;
 	owner = bpf_sk_storage_get(&owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (owner)
-		*owner = task->tgid;
+		*owner = owner_by(task);
 }
 
 static __always_inline void open_connection(struct bpf_sock_ops *ctx, struct control *control)
@@ -296,8 +321,11 @@ static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct co
 	publish(slot, tp, bpf_ktime_get_ns());
 	bpf_sk_storage_delete(&tracked_sockets, sk);
 	/* The guard reads a slot once more, and returns it. */
-	if (!send_event(control, CLOSED, index, slot, BPF_RB_NO_WAKEUP))
+	if (!send_event(control, CLOSED, index, slot, BPF_RB_NO_WAKEUP)) {
+		/* By this the guard finds that the connection has ended. */
+		slot->cookie = 0;
 		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
+	}
 }
 
 /* Offers the first window of a connection that is not established yet. */
@@ -366,6 +394,7 @@ int adopt(struct bpf_iter__tcp *ctx)
 	flags |= CALLBACKS;
 	if (bpf_setsockopt(tp, SOL_TCP, GUARD_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
 		__sync_fetch_and_add(&control->unfollowed, 1);
+		bpf_sk_storage_delete(&tracked_sockets, tp);
 		return 0;
 	}
 	if (!open_slot(control, tracked, tp, bpf_get_socket_cookie(tp), 0, owner_of(tp)))
@@ -388,10 +417,12 @@ int lift(struct bpf_iter__tcp *ctx)
 	if (!tp)
 		return 0;
 	tracked = bpf_sk_storage_get(&tracked_sockets, tp, 0, 0);
-	if (tracked && tracked->wanted) {
-		set_window(tp, tp, tracked, 0);
+	if (!tracked || !tracked->wanted)
+		return 0;
+	if (tp->rcv_wnd == 0 && !control->lifts_closed)
+		__sync_fetch_and_add(&control->closed, 1);
+	else if (set_window(tp, control, tp, tracked, 0))
 		__sync_fetch_and_add(&control->lifted, 1);
-	}
 	return 0;
 }
 
@@ -415,6 +446,6 @@ int find_owners(struct bpf_iter__task_file *ctx)
 		return 0;
 	owner = bpf_sk_storage_get(&owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (owner && !*owner)
-		*owner = task->tgid;
+		*owner = owner_by(task);
 	return 0;
 }

@@ -99,6 +99,8 @@ struct tcp_sock {
 
 struct task_struct {
 	int tgid;
+	struct task_struct *group_leader;
+	char comm[16];
 } RELOCATED;
 
 struct socket {

@@ -29,6 +29,10 @@
 
 #define PASSIVE 1   /* accepted by this host */
 #define FORWARDED 2 /* that of a guest */
+#define OWN 4       /* of bankfull, whose tuner sets the window */
+
+/* Order for a connection that is left alone. */
+#define LEFT_ALONE (~0U)
 
 /* State of one connection. The guard writes `order` only; all else is written here. */
 struct slot {
@@ -41,8 +45,8 @@ struct slot {
 	__u32 clamp;
 	__u32 mss;
 	__u64 updated_ns;
-	__u64 order;      /* low half of the cookie, then the window in bytes; 0: none */
-	__u32 flags;      /* PASSIVE, FORWARDED */
+	__u64 order;      /* low half of the cookie, then the window in bytes or LEFT_ALONE; 0: none */
+	__u32 flags;      /* PASSIVE, FORWARDED, OWN */
 	__u32 owner;      /* process that listened or connected; 0: unknown */
 	__u8 remote[16];  /* IPv4 mapped to IPv6 */
 	__u8 local[16];
@@ -67,6 +71,9 @@ struct control {
 	__u64 lost_events;  /* events for which the ring had no room */
 	__u64 unfollowed;   /* connections whose callbacks the kernel could not enable */
 	__u64 lifted;       /* windows lifted since the heartbeat ended */
+	__u64 closed;       /* windows that could not be lifted, as they were closed */
+	__u64 refused;      /* windows that the kernel did not set */
+	__u64 lifts_closed; /* a closed window may be lifted: from Linux 6.8 on */
 };
 
 enum event_kind { OPENED = 1, CLOSED = 2, STARTED = 3 };
@@ -252,13 +259,22 @@ static __always_inline int has_started(struct starting *starting, __u64 more, __
 	return is_start;
 }
 
+/* Returns whether a connection is left alone: by the guard's order, or as one of bankfull's own. */
+static __always_inline int is_left_alone(const struct slot *slot)
+{
+	__u64 order = slot->order;
+
+	return slot->flags & OWN ||
+	       ((__u32)order == LEFT_ALONE && order >> 32 == (__u32)slot->cookie);
+}
+
 /* Returns the window that the guard orders, or that of a start; 0: none. */
 static __always_inline __u32 wanted_window(const struct control *control, const struct slot *slot,
 					   const struct starting *starting, __u64 now)
 {
 	__u64 order = slot->order;
 
-	if (!is_alive(control, now))
+	if (!is_alive(control, now) || is_left_alone(slot))
 		return 0;
 	if ((__u32)order && order >> 32 == (__u32)slot->cookie)
 		return order;

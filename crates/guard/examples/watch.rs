@@ -24,6 +24,7 @@ fn main() -> Result<(), Error> {
         mode: if words.iter().any(|word| word == "hold") { Mode::Hold } else { Mode::Observe },
         min_window_segments: numbers.get(1).map_or(2, |&segments| segments as u64),
         max_rtt: Duration::from_millis(2),
+        reports_rates: false,
     })?;
     let stop = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&stop);

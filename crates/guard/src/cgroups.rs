@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Most cgroups whose paths are remembered. (chosen: far more than a host has)
 const MAX_PATHS: usize = 1 << 16;
+
+/// Pause after the tree was read, as a multiple of the time that took. (chosen: a container that
+/// creates cgroups takes a tenth of the guard's time at most)
+const SCAN_PAUSE: u32 = 9;
 
 /// Returns the mount point of cgroup version 2.
 ///
@@ -65,25 +70,31 @@ fn directories(cgroup: &Path) -> Vec<PathBuf> {
 pub(crate) struct Paths {
     root: PathBuf,
     known: BTreeMap<u64, String>,
+    /// Time from which the tree may be read again.
+    next_scan: Option<Instant>,
 }
 
 impl Paths {
     /// Creates the paths below a mount.
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root, known: BTreeMap::new() }
+        Self { root, known: BTreeMap::new(), next_scan: None }
     }
 
     /// Returns the path of a cgroup relative to the mount; empty if it is gone.
     pub(crate) fn path(&mut self, id: u64) -> String {
-        if !self.known.contains_key(&id) {
+        // Guests have none.
+        if id != 0 && !self.known.contains_key(&id) {
             self.scan();
         }
-        // One that is gone is not searched for again.
-        self.known.entry(id).or_default().clone()
+        self.known.get(&id).cloned().unwrap_or_default()
     }
 
     /// Reads the tree again. A cgroup's number is the inode of its directory.
     fn scan(&mut self) {
+        let began = Instant::now();
+        if self.next_scan.is_some_and(|next| began < next) {
+            return;
+        }
         self.known.clear();
         for directory in directories(&self.root) {
             let Ok(metadata) = fs::metadata(&directory) else { continue };
@@ -91,6 +102,8 @@ impl Paths {
             let path = format!("/{}", relative.to_string_lossy());
             self.known.insert(metadata.ino(), path);
         }
+        let end = Instant::now();
+        self.next_scan = Some(end + end.duration_since(began) * SCAN_PAUSE);
     }
 }
 

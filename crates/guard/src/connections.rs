@@ -59,7 +59,7 @@ pub struct Connection {
     pub process: u32,
     /// Name of its command; empty if unknown.
     pub command: String,
-    /// Smallest RTT when it was opened; `None` if unknown.
+    /// Smallest RTT when it was judged last; `None` if unknown.
     pub rtt: Option<Duration>,
     /// Reason why it is held or left alone.
     pub standing: Standing,
@@ -71,6 +71,8 @@ pub(crate) struct Followed {
     pub(crate) connection: Connection,
     pub(crate) slot: u32,
     pub(crate) received: u64,
+    /// Bytes received until the last report of its rate.
+    reported: u64,
     /// Time of the slot's last update that was read.
     pub(crate) updated_ns: u64,
     /// Time of the last sample with more bytes.
@@ -81,6 +83,11 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
+    /// Returns the part of the bytes received that no report of its rate has contained.
+    pub(crate) fn unreported(&self, received: u64) -> u64 {
+        received.saturating_sub(self.reported)
+    }
+
     /// True if its window may be set.
     fn is_guarded(&self) -> bool {
         self.connection.standing == Standing::Guarded
@@ -100,24 +107,27 @@ impl Connections {
         Self { by_cookie: BTreeMap::new(), paths, max_rtt }
     }
 
-    /// Adds the connection in a slot; `None` if another has taken the slot meanwhile.
+    /// Adds the connection in a slot, which had received so many bytes.
+    ///
+    /// Returns `None` if it is known, or another has taken the slot meanwhile.
     pub(crate) fn open(
         &mut self,
         slots: &SharedWords,
-        slot: u32,
-        cookie: u64,
+        (slot, cookie, received): (u32, u64, u64),
         port: &mut Port,
     ) -> Option<&Connection> {
         let state = Slot::read(slots, slot);
         let endpoints = Endpoints::read(slots, slot);
-        if state.cookie != cookie {
+        let is_known = self.by_cookie.get(&cookie).is_some_and(|known| known.slot == slot);
+        if state.cookie != cookie || is_known {
             return None;
         }
         let connection = self.describe(&state, &endpoints, port);
         let followed = Followed {
             connection,
             slot,
-            received: state.received,
+            received,
+            reported: received,
             updated_ns: 0,
             active_at: None,
             lost_segments: 0,
@@ -129,10 +139,9 @@ impl Connections {
 
     fn describe(&mut self, state: &Slot, endpoints: &Endpoints, port: &mut Port) -> Connection {
         let command = command_of(endpoints.owner);
-        let rtt = (state.min_rtt_us > 0 && state.min_rtt_us < u32::MAX)
-            .then(|| Duration::from_micros(state.min_rtt_us.into()));
+        let rtt = min_rtt(state);
         let standing = match () {
-            () if command == OWN_COMMAND => Standing::Own,
+            () if endpoints.is_own || command == OWN_COMMAND => Standing::Own,
             () if !port.has_peer(endpoints.remote.ip()) => Standing::OtherInterface,
             () if rtt.is_some_and(|rtt| rtt > self.max_rtt) => Standing::LongRtt,
             () => Standing::Guarded,
@@ -164,6 +173,61 @@ impl Connections {
         all.filter(|&(_, slot)| slot::updated_ns(slots, slot) < since_ns).collect()
     }
 
+    /// Returns the connections that received since the last call, and how many bytes.
+    pub(crate) fn take_received(
+        &mut self,
+        slots: &SharedWords,
+    ) -> impl Iterator<Item = (&Connection, u64)> {
+        self.by_cookie.iter_mut().filter_map(move |(&cookie, followed)| {
+            let state = Slot::read(slots, followed.slot);
+            let received = followed.unreported(state.received);
+            if state.cookie != cookie || received == 0 {
+                return None;
+            }
+            followed.reported = state.received;
+            Some((&followed.connection, received))
+        })
+    }
+
+    /// Judges connections of a long RTT anew: one that was opened in a queue may have a short one.
+    ///
+    /// Returns the cookies of those that are guarded from now on.
+    pub(crate) fn judge_long_anew(&mut self, slots: &SharedWords) -> Vec<u64> {
+        let max_rtt = self.max_rtt;
+        let long = self
+            .by_cookie
+            .iter_mut()
+            .filter(|(_, followed)| followed.connection.standing == Standing::LongRtt);
+        let judged = long.filter_map(|(&cookie, followed)| {
+            let state = Slot::read(slots, followed.slot);
+            let rtt = min_rtt(&state).filter(|&rtt| state.cookie == cookie && rtt <= max_rtt)?;
+            followed.connection.rtt = Some(rtt);
+            followed.connection.standing = Standing::Guarded;
+            // What it received before does not count.
+            followed.received = state.received;
+            followed.lost_segments = state.out_of_order.into();
+            slot::order(slots, followed.slot, cookie, 0);
+            Some(cookie)
+        });
+        judged.collect()
+    }
+
+    /// Returns the cookies of connections that have left their slots.
+    pub(crate) fn vanished(&self, slots: &SharedWords) -> Vec<u64> {
+        let followed = self.by_cookie.iter();
+        let vanished =
+            followed.filter(|(cookie, followed)| slot::cookie(slots, followed.slot) != **cookie);
+        vanished.map(|(&cookie, _)| cookie).collect()
+    }
+
+    /// Returns slots, cookies and bytes received of connections that are not known.
+    pub(crate) fn unknown(&self, slots: &SharedWords, count: u32) -> Vec<(u32, u64, u64)> {
+        let used = (0..count).map(|index| (index, slot::cookie(slots, index)));
+        used.filter(|(_, cookie)| *cookie != 0 && !self.by_cookie.contains_key(cookie))
+            .map(|(index, cookie)| (index, cookie, Slot::read(slots, index).received))
+            .collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_cookie.len()
     }
@@ -180,6 +244,12 @@ impl Connections {
             .filter(|(_, followed)| followed.is_guarded())
             .map(|(&cookie, followed)| (cookie, followed))
     }
+}
+
+/// Returns the smallest RTT so far; `None` if it is unknown.
+fn min_rtt(state: &Slot) -> Option<Duration> {
+    let is_known = state.min_rtt_us > 0 && state.min_rtt_us < u32::MAX;
+    is_known.then(|| Duration::from_micros(state.min_rtt_us.into()))
 }
 
 /// Returns the command name of a process; empty if it is unknown or gone.

@@ -8,15 +8,17 @@ use crate::holder::{self, ACTIVE_TIME, Holder, Totals, WindowChange};
 use crate::networks::Networks;
 use crate::pace::Pace;
 use crate::port::Port;
-use crate::programs::{self, Lock, Programs, SocketEvent, StartLimits};
+use crate::programs::{self, Lock, MAX_CONNECTIONS, Programs, SocketEvent, StartLimits};
 use crate::release;
 use crate::requirements;
 use crate::rollback::Rollback;
 use crate::services::Services;
+use crate::slot;
 use bankfull_control::ictcp::INITIAL_QUEUE;
 use bankfull_control::{Bytes, Rate};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -37,6 +39,10 @@ const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Ticks within which the guard has judged a connection that starts. (chosen: one may just have
 /// begun)
 const JUDGED_TICKS: u32 = 2;
+
+/// Events of sockets that a tick handles; the others wait. (chosen: 50 000 a second with ticks of
+/// 10 ms, and a millisecond or two of each)
+const MAX_TICK_EVENTS: usize = 512;
 
 /// Silence after which a connection of a guest counts as closed. (Linux,
 /// nf_conntrack_tcp_timeout_unacknowledged: 300 s)
@@ -68,6 +74,8 @@ pub struct Config {
     pub min_window_segments: u64,
     /// RTT beyond which a connection is left alone.
     pub max_rtt: Duration,
+    /// Report the rates of single connections once a second.
+    pub reports_rates: bool,
 }
 
 /// Event of a guard.
@@ -75,10 +83,14 @@ pub struct Config {
 pub enum Event<'a> {
     /// A connection was established, or was found.
     Opened(&'a Connection),
+    /// A connection of a long RTT has a short one after all, and is guarded.
+    Judged(&'a Connection),
     /// A connection has ended.
     Closed(&'a Connection, Bytes),
     /// A window was set, or in [`Mode::Observe`] would be; `None` if it was lifted.
     Window(&'a Connection, Option<Bytes>, &'static str),
+    /// Payload rate of a connection that received within the last second, before the status.
+    Rate(&'a Connection, Rate),
     /// An interface of guests is gone, or followed again.
     Guest(&'a str, bool),
     /// The state once a second.
@@ -96,7 +108,9 @@ pub struct Status {
     pub is_engaged: bool,
     /// True while windows stay free, because less arrived with them.
     pub is_rolled_back: bool,
-    /// Payload rate of the guarded connections.
+    /// Payload that guarded connections received since the last status.
+    pub received: Bytes,
+    /// Their payload rate.
     pub rate: Rate,
     /// Capacity of the port in payload, as far as it is known.
     pub capacity: Option<Rate>,
@@ -106,6 +120,8 @@ pub struct Status {
     pub unfollowed: u64,
     /// Events that were lost because too many came at once.
     pub lost_events: u64,
+    /// Windows that the kernel refused to set, as for kTLS before Linux 6.3.
+    pub refused: u64,
 }
 
 /// Sums since the last status.
@@ -137,13 +153,16 @@ struct Periods {
     checked_at: Duration,
     /// Starts of connections that were seen, and the time of the last ones.
     starts: (u64, Duration),
+    /// Lost events that were made up for.
+    lost_events: u64,
 }
 
 /// Running guard. Dropping it leaves its programs; [`Guard::end`] removes them.
 #[derive(Debug)]
 pub struct Guard {
     config: Config,
-    cgroup: PathBuf,
+    /// Path and inode of the cgroup.
+    cgroup: (PathBuf, u64),
     guests: Guests,
     programs: Programs,
     port: Port,
@@ -169,11 +188,16 @@ impl Guard {
     pub fn start(config: Config) -> Result<Self, Error> {
         requirements::check(&config.guests)?;
         let port = Port::open(&config.interface, config.link_rate)?;
-        let mount = cgroups::find_mount()?;
+        let mount = match &config.cgroup {
+            // Paths are relative to it then.
+            Some(cgroup) => cgroups::find_mount().unwrap_or_else(|_| cgroup.clone()),
+            None => cgroups::find_mount()?,
+        };
         let cgroup = config.cgroup.clone().unwrap_or_else(|| mount.clone());
-        let directory = File::open(&cgroup).map_err(|error| {
-            Error::of(format_args!("open the cgroup {}", cgroup.display()), error)
-        })?;
+        let cannot_open =
+            |error| Error::of(format_args!("open the cgroup {}", cgroup.display()), error);
+        let directory = File::open(&cgroup).map_err(cannot_open)?;
+        let cgroup_id = directory.metadata().map_err(cannot_open)?.ino();
         let lock = programs::lock()?;
         let lifted_before = release::remove_remains(&mount)?;
         // What was pinned before a failure would look like the remains of a guard.
@@ -182,11 +206,11 @@ impl Guard {
         let mut networks = Networks::default();
         networks.add_near(&config.interface, &mut programs.networks);
         let connections = Connections::new(Paths::new(mount), config.max_rtt);
-        let holder = Holder::new(config.min_window_segments);
+        let holder = Holder::new(config.min_window_segments, config.max_rtt);
         let now = monotonic();
         Ok(Self {
             config,
-            cgroup,
+            cgroup: (cgroup, cgroup_id),
             guests,
             programs,
             port,
@@ -197,7 +221,7 @@ impl Guard {
             networks,
             services: Services::default(),
             second: Second::new(now),
-            periods: Periods { routes_at: now, checked_at: now, starts: (0, now) },
+            periods: Periods { routes_at: now, checked_at: now, starts: (0, now), lost_events: 0 },
             lifted_before,
             _lock: lock,
         })
@@ -245,9 +269,11 @@ impl Guard {
     /// Checks that the interface and the cgroup exist: without them, nothing is left to guard.
     fn check_targets(&self) -> Result<(), Error> {
         self.port.check()?;
-        match self.cgroup.is_dir() {
+        let (path, id) = &self.cgroup;
+        // Another one of its name has other processes.
+        match path.metadata().is_ok_and(|metadata| metadata.ino() == *id) {
             true => Ok(()),
-            false => Err(Error::new(format!("the cgroup {} is gone", self.cgroup.display()))),
+            false => Err(Error::new(format!("the cgroup {} is gone", path.display()))),
         }
     }
 
@@ -255,24 +281,33 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// An iteration over the sockets that fails; the programs are removed nevertheless.
+    /// A namespace that cannot be entered, or windows that stay closed: the programs stay, and lift
+    /// them with the next packets.
     pub fn end(mut self) -> Result<(), Error> {
         self.programs.beat(0);
-        let lifted = self.programs.lift(&self.cgroup);
-        programs::remove_pins();
-        lifted
+        let way_out = "the programs stay until `bankfull guard --release`";
+        match self.programs.lift(&self.cgroup.0) {
+            Ok(true) => {
+                programs::remove_pins();
+                Ok(())
+            }
+            Ok(false) => Err(Error::new(format!("some windows are closed: {way_out}"))),
+            Err(error) => Err(Error::new(format!("windows are not lifted: {error}; {way_out}"))),
+        }
     }
 
     /// Returns whether a connection is receiving, or held.
     fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) -> bool {
         self.programs.beat(now.as_nanos() as u64);
+        // Bounded, as peers cause them: heartbeat and signals must not wait.
+        for _ in 0..MAX_TICK_EVENTS {
+            let Some(event) = self.programs.next_event() else { break };
+            self.on_socket_event(now, event, on_event);
+        }
         if now >= self.periods.routes_at + ROUTE_INTERVAL {
             self.periods.routes_at = now;
             self.port.forget_routes();
             self.close_silent(now, on_event);
-        }
-        while let Some(event) = self.programs.next_event() {
-            self.on_socket_event(now, event, on_event);
         }
         let slots = &self.programs.slots;
         let is_free = self.rollback.is_paused(now);
@@ -296,12 +331,48 @@ impl Guard {
     fn close_silent(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
         let since_ns = now.saturating_sub(SILENT_TIME).as_nanos() as u64;
         for (cookie, slot) in self.connections.silent_forwarded(&self.programs.slots, since_ns) {
-            self.programs.take_slot(slot);
-            self.holder.close(now, cookie);
-            if let Some(closed) = self.connections.close(cookie) {
-                on_event(&Event::Closed(&closed.connection, Bytes(closed.received)));
-            }
+            self.programs.free_slot(slot, cookie);
+            self.forget(now, cookie, None, on_event);
         }
+    }
+
+    /// Finds what lost events would have reported.
+    ///
+    /// Returns whether that was all: as with events, the rest waits.
+    fn make_up_for_lost_events(
+        &mut self,
+        now: Duration,
+        on_event: &mut dyn FnMut(&Event<'_>),
+    ) -> bool {
+        for cookie in self.connections.vanished(&self.programs.slots) {
+            self.forget(now, cookie, None, on_event);
+        }
+        let unknown = self.connections.unknown(&self.programs.slots, MAX_CONNECTIONS);
+        for &(slot, cookie, received) in unknown.iter().take(MAX_TICK_EVENTS) {
+            self.on_socket_event(now, SocketEvent::Opened { slot, cookie, received }, on_event);
+        }
+        unknown.len() <= MAX_TICK_EVENTS
+    }
+
+    /// Forgets a connection that has ended after so many bytes, if they are known.
+    fn forget(
+        &mut self,
+        now: Duration,
+        cookie: u64,
+        received: Option<u64>,
+        on_event: &mut dyn FnMut(&Event<'_>),
+    ) {
+        self.holder.close(now, cookie);
+        let Some(closed) = self.connections.close(cookie) else { return };
+        let received = received.unwrap_or(closed.received);
+        if self.config.reports_rates {
+            let rate = Bytes(closed.unreported(received)).per(STATUS_INTERVAL);
+            on_event(&Event::Rate(&closed.connection, rate));
+        }
+        if closed.connection.standing == Standing::Guarded {
+            self.second.received += received.saturating_sub(closed.received);
+        }
+        on_event(&Event::Closed(&closed.connection, Bytes(received)));
     }
 
     /// Limits the connections that start before the next tick.
@@ -318,6 +389,23 @@ impl Guard {
 
     /// Reports the status, and judges the windows of the last second.
     fn end_second(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
+        let lost_events = self.programs.counters().lost_events;
+        if lost_events != self.periods.lost_events && self.make_up_for_lost_events(now, on_event) {
+            self.periods.lost_events = lost_events;
+        }
+        if self.config.reports_rates {
+            let elapsed = now.saturating_sub(self.second.began);
+            for (connection, received) in self.connections.take_received(&self.programs.slots) {
+                on_event(&Event::Rate(connection, Bytes(received).per(elapsed)));
+            }
+        }
+        for cookie in self.connections.judge_long_anew(&self.programs.slots) {
+            if let Some(followed) = self.connections.get_mut(cookie) {
+                let peer = followed.connection.remote.ip();
+                self.networks.add(peer, &mut self.programs.networks);
+                on_event(&Event::Judged(&followed.connection));
+            }
+        }
         let status = self.status(now);
         on_event(&Event::Status(status));
         let second = std::mem::replace(&mut self.second, Second::new(now));
@@ -344,22 +432,21 @@ impl Guard {
         on_event: &mut dyn FnMut(&Event<'_>),
     ) {
         match event {
-            SocketEvent::Opened { slot, cookie } => {
+            SocketEvent::Opened { slot, cookie, received } => {
                 let slots = &self.programs.slots;
-                if let Some(opened) = self.connections.open(slots, slot, cookie, &mut self.port) {
+                let new = (slot, cookie, received);
+                if let Some(opened) = self.connections.open(slots, new, &mut self.port) {
                     if opened.standing == Standing::Guarded {
                         self.networks.add(opened.remote.ip(), &mut self.programs.networks);
+                    } else {
+                        slot::leave_alone(slots, slot, cookie);
                     }
                     on_event(&Event::Opened(opened));
                 }
             }
             SocketEvent::Closed { slot, cookie, received } => {
-                self.programs.free_slot(slot);
-                self.holder.close(now, cookie);
-                if let Some(closed) = self.connections.close(cookie) {
-                    self.second.received += received.saturating_sub(closed.received);
-                    on_event(&Event::Closed(&closed.connection, Bytes(received)));
-                }
+                self.programs.free_slot(slot, cookie);
+                self.forget(now, cookie, Some(received), on_event);
             }
         }
     }
@@ -378,11 +465,13 @@ impl Guard {
             active: self.second.active,
             is_engaged: self.holder.is_engaged(),
             is_rolled_back: self.rollback.is_paused(now),
+            received: Bytes(self.second.received),
             rate: Bytes(self.second.received).per(now.saturating_sub(self.second.began)),
             capacity: self.holder.capacity().or(self.port.capacity),
             without_slot: counters.without_slot,
             unfollowed: counters.unfollowed,
             lost_events: counters.lost_events,
+            refused: counters.refused,
         }
     }
 }

@@ -17,6 +17,10 @@ pub(crate) const ACTIVE_TIME: Duration = Duration::from_millis(200);
 /// requests have pauses)
 const RELEASE_DELAY: Duration = Duration::from_secs(1);
 
+/// Longest RTT with a queue, as a multiple of that limit. (chosen: a full queue of 256 kB at
+/// 1 Gbit/s is one limit of 2 ms)
+const QUEUED_RTTS: u32 = 10;
+
 /// Change of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WindowChange {
@@ -43,6 +47,8 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Holder {
     min_window_segments: u64,
+    /// Longest RTT that is believed: a peer may forge longer ones.
+    max_rtt: Duration,
     controller: Option<Ictcp>,
     /// Connections that the controller knows, with the bytes received before.
     joined: BTreeMap<u64, u64>,
@@ -50,8 +56,15 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    pub(crate) fn new(min_window_segments: u64) -> Self {
-        Self { min_window_segments, controller: None, joined: BTreeMap::new(), few_since: None }
+    /// Creates a holder of connections whose RTT was at most `max_rtt` at first.
+    pub(crate) fn new(min_window_segments: u64, max_rtt: Duration) -> Self {
+        Self {
+            min_window_segments,
+            max_rtt: max_rtt.saturating_mul(QUEUED_RTTS),
+            controller: None,
+            joined: BTreeMap::new(),
+            few_since: None,
+        }
     }
 
     /// True while windows are held.
@@ -113,11 +126,13 @@ impl Holder {
         if let Some(controller) = &mut self.controller {
             for (cookie, state) in &samples {
                 self.joined.entry(*cookie).or_insert_with(|| {
-                    join(controller, now, *cookie, state);
+                    join(controller, now, *cookie, state, self.max_rtt);
                     state.received
                 });
             }
-            let samples = samples.iter().map(|(id, state)| sample(*id, state, self.joined[id]));
+            let max_rtt = self.max_rtt;
+            let samples =
+                samples.iter().map(|(id, state)| sample(*id, state, self.joined[id], max_rtt));
             let samples: Vec<Sample> = samples.collect();
             controller.tick(now, &samples);
             changes.extend(controller.poll_actions(now).filter_map(window_change));
@@ -163,12 +178,16 @@ pub(crate) fn apply(slots: &SharedWords, connections: &mut Connections, changes:
         let Some(followed) = connections.get_mut(change.cookie) else { continue };
         let bytes = change.window.map_or(0, |window| u32::try_from(window.0).unwrap_or(u32::MAX));
         followed.ordered = bytes;
+        // Another connection may have taken the slot.
+        if slot::cookie(slots, followed.slot) != change.cookie {
+            continue;
+        }
         slot::order(slots, followed.slot, change.cookie, bytes);
     }
 }
 
-fn join(controller: &mut Ictcp, now: Duration, cookie: u64, state: &Slot) {
-    let rtt = micros(state.min_rtt_us);
+fn join(controller: &mut Ictcp, now: Duration, cookie: u64, state: &Slot, max_rtt: Duration) {
+    let rtt = micros(state.min_rtt_us).map(|rtt| rtt.min(max_rtt));
     let new = NewConnection {
         mss: Bytes(u64::from(state.mss).max(1)),
         rtt,
@@ -180,8 +199,8 @@ fn join(controller: &mut Ictcp, now: Duration, cookie: u64, state: &Slot) {
 }
 
 /// Returns the sample of a connection, with the bytes received before it joined.
-fn sample(id: u64, state: &Slot, before: u64) -> Sample {
-    let rtt = micros(state.rtt_us).or(micros(state.min_rtt_us));
+fn sample(id: u64, state: &Slot, before: u64, max_rtt: Duration) -> Sample {
+    let rtt = micros(state.rtt_us).or(micros(state.min_rtt_us)).map(|rtt| rtt.min(max_rtt));
     let received = Bytes(state.received.saturating_sub(before));
     Sample { id, received, rtt, lost_segments: lost_segments(state) }
 }
@@ -232,8 +251,13 @@ mod tests {
             let paths = Paths::new(PathBuf::from("/nonexistent"));
             let connections = Connections::new(paths, Duration::from_millis(2));
             let port = Port::open("lo", Some(Rate::from_bits_per_sec(1e9))).unwrap();
-            let mut host =
-                Self { slots, connections, port, holder: Holder::new(2), now: Duration::ZERO };
+            let mut host = Self {
+                slots,
+                connections,
+                port,
+                holder: Holder::new(2, Duration::from_millis(2)),
+                now: Duration::ZERO,
+            };
             (0..count).for_each(|index| host.open(index));
             host
         }
@@ -247,7 +271,7 @@ mod tests {
             self.store(index, 4, u64::from_ne_bytes(pair(0, 1460)));
             self.store(index, 7, u64::from_ne_bytes(pair(1, 0)));
             self.store(index, 9, u64::from_ne_bytes(mapped[8..].try_into().unwrap()));
-            let opened = self.connections.open(&self.slots, index, cookie, &mut self.port);
+            let opened = self.connections.open(&self.slots, (index, cookie, 0), &mut self.port);
             assert_eq!(opened.unwrap().standing.name(), "guarded");
         }
 

@@ -16,16 +16,31 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Compiled programs; `scripts/build-bpf` makes them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
 
 /// Directory of what outlives the guard.
 const PIN_DIRECTORY: &str = "/sys/fs/bpf/bankfull-guard";
+
+/// Version of the layout of pinned maps, in their names.
+const LAYOUT: u32 = 1;
+
+/// First kernel on which a window may be lifted while it is closed. (`tcp_set_window_clamp`)
+const LIFTS_CLOSED_KERNEL: (u32, u32) = (6, 8);
+
+/// Time for closed windows to open, before their connections are left to the program. (chosen: as
+/// the program itself takes to lift the windows of a dead guard)
+const OPENING_TIME: Duration = Duration::from_secs(2);
+
+/// Interval at which closed windows are tried again. (chosen: a twentieth of that)
+const OPENING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Connections at a time. (`MAX_CONNECTIONS` in `bpf/state.h`)
 pub(crate) const MAX_CONNECTIONS: u32 = 1 << 16;
@@ -44,7 +59,10 @@ mod word {
     pub(super) const LOST_EVENTS: usize = 10;
     pub(super) const UNFOLLOWED: usize = 11;
     pub(super) const LIFTED: usize = 12;
-    pub(super) const COUNT: usize = 13;
+    pub(super) const CLOSED: usize = 13;
+    pub(super) const REFUSED: usize = 14;
+    pub(super) const LIFTS_CLOSED: usize = 15;
+    pub(super) const COUNT: usize = 16;
 }
 
 /// Bytes of an event. (`struct event` in `bpf/state.h`)
@@ -77,8 +95,8 @@ pub(crate) struct StartLimits {
 /// Event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketEvent {
-    /// A slot was given to a connection.
-    Opened { slot: u32, cookie: u64 },
+    /// A slot was given to a connection that had received so many bytes.
+    Opened { slot: u32, cookie: u64, received: u64 },
     /// A connection has ended after so many bytes.
     Closed { slot: u32, cookie: u64, received: u64 },
 }
@@ -94,6 +112,10 @@ pub(crate) struct Counters {
     pub(crate) unfollowed: u64,
     /// Windows lifted at the end.
     pub(crate) lifted: u64,
+    /// Windows that could not be lifted, as they were closed.
+    pub(crate) closed: u64,
+    /// Windows that the kernel refused to set.
+    pub(crate) refused: u64,
 }
 
 /// Lock that one guard of a host holds.
@@ -108,10 +130,23 @@ pub(crate) struct Lock {
 ///
 /// Another guard runs, or the directory cannot be made.
 pub(crate) fn lock() -> Result<Lock, Error> {
-    fs::create_dir_all(PIN_DIRECTORY)
+    let mut builder = fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(PIN_DIRECTORY)
         .map_err(|error| Error::of(format_args!("create {PIN_DIRECTORY}"), error))?;
     let directory = File::open(PIN_DIRECTORY)
         .map_err(|error| Error::of(format_args!("open {PIN_DIRECTORY}"), error))?;
+    let metadata = directory
+        .metadata()
+        .map_err(|error| Error::of(format_args!("examine {PIN_DIRECTORY}"), error))?;
+    // Its owner could plant programs, and others hold the lock.
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::new(format!("{PIN_DIRECTORY} belongs to another user: remove it")));
+    }
+    fs::set_permissions(PIN_DIRECTORY, Permissions::from_mode(0o700))
+        .map_err(|error| Error::of(format_args!("close {PIN_DIRECTORY} to others"), error))?;
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Lock { _directory: directory }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::new(
@@ -136,6 +171,16 @@ pub(crate) fn remove_pins() {
 
 fn pin_path(name: &str) -> PathBuf {
     Path::new(PIN_DIRECTORY).join(name)
+}
+
+/// Returns the path of a pinned map in the present layout.
+fn map_path(name: &str) -> PathBuf {
+    pin_path(&format!("{name}-{LAYOUT}"))
+}
+
+/// True if what an earlier guard has left has the present layout.
+pub(crate) fn has_known_remains() -> bool {
+    map_path("control").exists()
 }
 
 /// Loaded BPF programs with their maps.
@@ -164,7 +209,7 @@ impl Programs {
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&btf));
         for name in ["tracked_sockets", "control"] {
-            loader.map_pin_path(name, pin_path(name));
+            loader.map_pin_path(name, map_path(name));
         }
         let mut ebpf = loader
             .load(OBJECT)
@@ -188,6 +233,9 @@ impl Programs {
             .map_err(|error| Error::of("use the map", error))?;
         let free_slots = Queue::try_from(take_map(&mut ebpf, "free_slots")?)
             .map_err(|error| Error::of("use the map", error))?;
+        let version = bankfull_sys::kernel_version();
+        let lifts_closed = version.is_some_and(|version| version >= LIFTS_CLOSED_KERNEL);
+        control.store(word::LIFTS_CLOSED, lifts_closed.into());
         Ok(Self {
             ebpf,
             slots,
@@ -252,37 +300,55 @@ impl Programs {
         Ok(())
     }
 
-    /// Takes the slot of a forwarded connection that is silent.
-    pub(crate) fn take_slot(&mut self, slot: u32) {
-        slot::vacate(&self.slots, slot);
-        self.free_slot(slot);
-    }
-
-    /// Returns the slot of a connection that has ended.
-    pub(crate) fn free_slot(&mut self, slot: u32) {
-        // The queue has room for all slots.
-        let _ = self.free_slots.push(slot, 0);
+    /// Returns the slot of a connection that has ended, unless that was done before.
+    pub(crate) fn free_slot(&mut self, slot: u32, cookie: u64) {
+        if slot::cookie(&self.slots, slot) == cookie {
+            slot::vacate(&self.slots, slot);
+            // The queue has room for all slots.
+            let _ = self.free_slots.push(slot, 0);
+        }
     }
 
     /// Adopts the connections that processes of a cgroup have already.
     pub(crate) fn adopt(&mut self, cgroup: &Path) -> Result<(), Error> {
         namespaces::run_iterator(self.iterator("find_owners")?, None)?;
-        self.in_namespaces("adopt", cgroup)
+        // Without the right to enter other namespaces, connections from before are left alone.
+        self.in_namespaces("adopt", cgroup).map(drop)
     }
 
     /// Lifts the windows of all connections that processes of a cgroup have.
-    pub(crate) fn lift(&mut self, cgroup: &Path) -> Result<(), Error> {
-        self.in_namespaces("lift", cgroup)
+    ///
+    /// Returns whether all are lifted; those that are closed may take longer.
+    pub(crate) fn lift(&mut self, cgroup: &Path) -> Result<bool, Error> {
+        let end = Instant::now() + OPENING_TIME;
+        loop {
+            let before = self.counters().closed;
+            self.in_namespaces("lift", cgroup)?.map_or(Ok(()), Err)?;
+            if self.counters().closed == before {
+                return Ok(true);
+            }
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            thread::sleep(OPENING_INTERVAL);
+        }
     }
 
-    fn in_namespaces(&mut self, name: &str, cgroup: &Path) -> Result<(), Error> {
+    /// Runs an iterator in each namespace; returns the first error in another one than this.
+    fn in_namespaces(&mut self, name: &str, cgroup: &Path) -> Result<Option<Error>, Error> {
         // Sockets may be in the namespace of this process without another process in it.
         namespaces::run_iterator(self.iterator(name)?, None)?;
-        for namespace in namespaces::of_processes(&cgroups::processes(cgroup)).into_values() {
-            // A container may end meanwhile, and its connections with it.
-            let _ = namespaces::run_iterator(self.iterator(name)?, Some(&namespace));
+        let mut others = namespaces::of_processes(&cgroups::processes(cgroup));
+        // This one was read above, and to enter it again takes CAP_SYS_ADMIN.
+        if let Ok(own) = fs::metadata("/proc/thread-self/ns/net") {
+            others.remove(&own.ino());
         }
-        Ok(())
+        let mut failure = None;
+        for namespace in others.into_values() {
+            let result = namespaces::run_iterator(self.iterator(name)?, Some(&namespace));
+            failure = failure.or(result.err());
+        }
+        Ok(failure)
     }
 
     fn iterator(&mut self, name: &str) -> Result<IterLink, Error> {
@@ -333,6 +399,8 @@ impl Programs {
             lost_events: self.control.load(word::LOST_EVENTS),
             unfollowed: self.control.load(word::UNFOLLOWED),
             lifted: self.control.load(word::LIFTED),
+            closed: self.control.load(word::CLOSED),
+            refused: self.control.load(word::REFUSED),
         }
     }
 
@@ -358,7 +426,7 @@ fn parse_event(bytes: &[u8]) -> Option<SocketEvent> {
         .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
     let (slot, cookie, received) = (half(4), longs.next()?, longs.next()?);
     match half(0) {
-        OPENED => Some(SocketEvent::Opened { slot, cookie }),
+        OPENED => Some(SocketEvent::Opened { slot, cookie, received }),
         CLOSED => Some(SocketEvent::Closed { slot, cookie, received }),
         _ => None,
     }
@@ -446,7 +514,7 @@ mod tests {
             let longs = [70_u64.to_ne_bytes(), 5000_u64.to_ne_bytes()].concat();
             [halves, longs].concat()
         };
-        let opened = SocketEvent::Opened { slot: 9, cookie: 70 };
+        let opened = SocketEvent::Opened { slot: 9, cookie: 70, received: 5000 };
         let closed = SocketEvent::Closed { slot: 9, cookie: 70, received: 5000 };
         assert_eq!(parse_event(&event(OPENED)), Some(opened));
         assert_eq!(parse_event(&event(CLOSED)), Some(closed));

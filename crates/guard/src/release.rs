@@ -24,9 +24,17 @@ pub(crate) fn remove_remains(cgroup: &Path) -> Result<Option<u64>, Error> {
     if !programs::has_remains() {
         return Ok(None);
     }
+    if !programs::has_known_remains() {
+        return Err(Error::new(
+            "a guard of another version has left its programs: lift its windows by the `bankfull \
+             guard --release` of that version, or remove /sys/fs/bpf/bankfull-guard (idle \
+             connections then keep their windows)",
+        ));
+    }
     let mut earlier = Programs::load(false)?;
     let before = earlier.counters().lifted;
-    earlier.lift(cgroup)?;
+    // A window that stays closed is that of a program which does not read: it would wait for ever.
+    let _is_complete = earlier.lift(cgroup)?;
     let lifted = earlier.counters().lifted.saturating_sub(before);
     programs::remove_pins();
     Ok(Some(lifted))

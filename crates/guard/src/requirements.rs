@@ -50,7 +50,7 @@ pub(crate) fn check(guests: &[String]) -> Result<(), Error> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     if !has_bpf_file_system(&mounts) {
         return Err(Error::new(format!(
-            "no BPF file system is mounted: mount -t bpf bpf {BPF_FILE_SYSTEM}"
+            "no BPF file system is mounted: mount -t bpf -o mode=0700 bpf {BPF_FILE_SYSTEM}"
         )));
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Roll-back: windows are lifted for a while if less arrives with them than before.
 
 use bankfull_control::Rate;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Rate with held windows, of that before, below which they count as harmful. (chosen: rates of
@@ -16,12 +17,23 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// Longest time without windows. (chosen)
 const MAX_PAUSE: Duration = Duration::from_secs(640);
 
+/// Free seconds before windows were held that are compared with. (chosen: hours are no measure)
+const FREE_SECONDS: usize = 5;
+
+/// Age of a free second from which it is no measure. (chosen: twice those seconds)
+const MAX_FREE_AGE: Duration = Duration::from_secs(10);
+
+/// Seconds without harm after which the next time without windows is the first again. (chosen: far
+/// more than the seconds that lift them)
+const GOOD_SECONDS: u32 = 60;
+
 /// Judge of the held windows.
 #[derive(Debug)]
 pub(crate) struct Rollback {
-    /// Highest rate of the free seconds before the windows were held.
-    free_rate: Rate,
+    /// Rates of the last seconds in which windows were free, with their times.
+    free_rates: VecDeque<(Duration, Rate)>,
     harmful_seconds: u32,
+    good_seconds: u32,
     was_held: bool,
     pause: Duration,
     paused_until: Duration,
@@ -30,8 +42,9 @@ pub(crate) struct Rollback {
 impl Rollback {
     pub(crate) fn new() -> Self {
         Self {
-            free_rate: Rate::default(),
+            free_rates: VecDeque::new(),
             harmful_seconds: 0,
+            good_seconds: 0,
             was_held: false,
             pause: FIRST_PAUSE,
             paused_until: Duration::ZERO,
@@ -41,6 +54,12 @@ impl Rollback {
     /// True while windows stay free.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
         now < self.paused_until
+    }
+
+    /// Returns the mean rate of the last free seconds, in bits per second.
+    fn free_rate(&self) -> f64 {
+        let sum: f64 = self.free_rates.iter().map(|(_, rate)| rate.bits_per_sec() as f64).sum();
+        sum / self.free_rates.len().max(1) as f64
     }
 
     /// Records a second in which so much arrived while connections were receiving. Returns whether
@@ -54,15 +73,28 @@ impl Rollback {
     ) -> bool {
         if !is_held {
             // The comparison is with what came just before.
-            let before = if self.was_held { Rate::default() } else { self.free_rate };
-            (self.free_rate, self.was_held, self.harmful_seconds) = (before.max(rate), false, 0);
+            if self.was_held {
+                self.free_rates.clear();
+            }
+            self.free_rates.push_back((now, rate));
+            if self.free_rates.len() > FREE_SECONDS {
+                self.free_rates.pop_front();
+            }
+            (self.was_held, self.harmful_seconds) = (false, 0);
             return false;
         }
+        if !self.was_held {
+            self.free_rates.retain(|&(at, _)| now <= at + MAX_FREE_AGE);
+        }
         self.was_held = true;
-        let limit = self.free_rate.bits_per_sec() as f64 * HARMFUL_FRACTION;
         // Losses show that something else limits the senders.
-        let is_harmful = !has_losses && (rate.bits_per_sec() as f64) < limit;
+        let is_harmful =
+            !has_losses && (rate.bits_per_sec() as f64) < self.free_rate() * HARMFUL_FRACTION;
         self.harmful_seconds = if is_harmful { self.harmful_seconds + 1 } else { 0 };
+        self.good_seconds = if is_harmful { 0 } else { self.good_seconds + 1 };
+        if self.good_seconds >= GOOD_SECONDS {
+            self.pause = FIRST_PAUSE;
+        }
         if self.harmful_seconds < HARMFUL_SECONDS {
             return false;
         }
@@ -122,5 +154,37 @@ mod tests {
             assert!(!rollback.is_paused(now));
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
+    }
+
+    #[test]
+    fn hours_old_rates_are_no_measure() {
+        let free = [(900, false)].into_iter().chain([(100, false); FREE_SECONDS]);
+        let seconds: Vec<(u64, bool)> = free.chain([(100, true); 10]).collect();
+        assert_eq!(lifted_after(&seconds, false), None);
+        // Idle seconds are not recorded.
+        let mut rollback = Rollback::new();
+        rollback.on_second(SECOND, mbit(900), false, false);
+        let later = SECOND * 3600;
+        let held = (0..10).map(|at| rollback.on_second(later + SECOND * at, mbit(1), true, false));
+        assert!(held.filter(|&is_lifted| is_lifted).count() == 0);
+    }
+
+    #[test]
+    fn good_minute_forgives_earlier_harm() {
+        let mut rollback = Rollback::new();
+        let mut now = SECOND;
+        let mut harm = |rollback: &mut Rollback, good_seconds: u32| {
+            rollback.on_second(now, mbit(900), false, false);
+            for _ in 0..good_seconds {
+                now += SECOND;
+                assert!(!rollback.on_second(now, mbit(900), true, false));
+            }
+            while !rollback.on_second(now, mbit(100), true, false) {
+                now += SECOND;
+            }
+            (rollback.paused_until - now).as_secs()
+        };
+        let pauses = [0, 0, GOOD_SECONDS - 1, GOOD_SECONDS].map(|good| harm(&mut rollback, good));
+        assert_eq!(pauses, [10, 20, 40, 10]);
     }
 }

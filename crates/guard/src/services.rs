@@ -6,13 +6,13 @@ use crate::programs::ServiceMap;
 use bankfull_control::pacing::DEFAULT_MSS;
 use std::collections::BTreeMap;
 
-/// Key of the BPF map. (`struct service` in `bpf/guard.bpf.c`)
+/// Key of the BPF map. (`struct service` in `bpf/state.h`)
 pub(crate) type ServiceKey = [u16; 4];
 
 /// Most first windows in segments. (RFC 6928: senders start with ten)
 const MAX_FIRST_SEGMENTS: u64 = 10;
 
-/// Most services that are known at a time. (`max_entries` in `bpf/guard.bpf.c`)
+/// Most services that are known at a time. (`max_entries` in `bpf/state.h`)
 const MAX_SERVICES: usize = 4096;
 
 /// Services as the BPF program has them.
@@ -47,7 +47,10 @@ impl Services {
     }
 
     fn set(&mut self, key: ServiceKey, segments: u32, map: &mut ServiceMap) {
-        if self.known.len() < MAX_SERVICES && map.insert(key, segments, 0).is_ok() {
+        if self.known.len() >= MAX_SERVICES {
+            self.forget(map);
+        }
+        if map.insert(key, segments, 0).is_ok() {
             self.known.insert(key, segments);
         }
     }

@@ -15,6 +15,7 @@ const UPDATED_WORD: usize = 5;
 /// Flags of a connection. (`bpf/state.h`)
 const PASSIVE: u32 = 1;
 const FORWARDED: u32 = 2;
+const OWN: u32 = 4;
 
 /// State of one connection; 0 in a field that is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(crate) struct Endpoints {
     pub(crate) is_passive: bool,
     /// That of a guest.
     pub(crate) is_forwarded: bool,
+    /// That of bankfull.
+    pub(crate) is_own: bool,
     pub(crate) cgroup: u64,
     pub(crate) netns: u32,
     pub(crate) owner: u32,
@@ -85,6 +88,7 @@ impl Endpoints {
             local: SocketAddr::new(address([word(10), word(11)]), local_port),
             is_passive: flags & PASSIVE != 0,
             is_forwarded: flags & FORWARDED != 0,
+            is_own: flags & OWN != 0,
             cgroup: word(13),
             netns,
             owner,
@@ -92,12 +96,20 @@ impl Endpoints {
     }
 }
 
+/// Order for a connection that is left alone. (`LEFT_ALONE` in `bpf/state.h`)
+const LEFT_ALONE: u32 = u32::MAX;
+
+/// Returns the cookie of the connection in a slot; 0 if it is free.
+pub(crate) fn cookie(slots: &SharedWords, index: u32) -> u64 {
+    slots.load(index as usize * SLOT_WORDS)
+}
+
 /// Returns the time of the last update, on the monotonic clock in nanoseconds.
 pub(crate) fn updated_ns(slots: &SharedWords, index: u32) -> u64 {
     slots.load(index as usize * SLOT_WORDS + UPDATED_WORD)
 }
 
-/// Takes a slot from a forwarded connection: its packets count no longer.
+/// Clears a slot: packets of its connection count no longer.
 pub(crate) fn vacate(slots: &SharedWords, index: u32) {
     slots.store(index as usize * SLOT_WORDS + ORDER_WORD, 0);
     slots.store(index as usize * SLOT_WORDS, 0);
@@ -107,6 +119,11 @@ pub(crate) fn vacate(slots: &SharedWords, index: u32) {
 pub(crate) fn order(slots: &SharedWords, index: u32, cookie: u64, window: u32) {
     let order = if window == 0 { 0 } else { cookie << 32 | u64::from(window) };
     slots.store(index as usize * SLOT_WORDS + ORDER_WORD, order);
+}
+
+/// Orders that the connection in a slot is left alone.
+pub(crate) fn leave_alone(slots: &SharedWords, index: u32, cookie: u64) {
+    order(slots, index, cookie, LEFT_ALONE);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Flags of `bankfull guard`.
 
-use super::values::{milliseconds, rate, window_segments};
+use super::values::{Listen, metrics_address, milliseconds, rate, window_segments};
 use super::{Example, after_help};
 use bankfull::Rate;
 use clap::{Args, ValueEnum};
@@ -12,6 +12,10 @@ pub(super) const EXAMPLES: &[Example] = &[
     (
         "bankfull guard --interface eth0 --mode hold --top",
         "Hold windows, and show the connections.",
+    ),
+    (
+        "bankfull guard --interface eth0 --metrics 127.0.0.1:9440",
+        "Offer what is seen to Prometheus.",
     ),
     ("bankfull guard --release", "Lift what a guard that was killed has left."),
 ];
@@ -72,6 +76,13 @@ pub(crate) struct GuardFlags {
     /// Fractions are allowed. The bottleneck of a long path is rarely the last port.
     #[arg(long, value_name = "MS", value_parser = milliseconds, default_value = "2")]
     pub(crate) max_rtt: Duration,
+
+    /// Offer metrics to Prometheus over HTTP at this address
+    ///
+    /// Write ADDR:PORT, or :PORT for every address; port 0 chooses a free one. Pages: /metrics,
+    /// /healthz and /readyz. They need no password. Default: no port is opened.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = metrics_address, requires = "interface")]
+    pub(crate) metrics: Option<Listen>,
 
     /// Lift the windows that a guard has left when it was killed, and exit
     ///

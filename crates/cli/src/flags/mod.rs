@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Gather(Box<GatherFlags>),
     Ls(Box<LsFlags>),
     Probe(Box<ProbeFlags>),
-    Serve(ServeFlags),
+    Serve(Box<ServeFlags>),
     Guard(Box<GuardFlags>),
     Config(ConfigFlags),
     /// Speak the protocol on standard input and output; `bankfull cp` starts it over ssh

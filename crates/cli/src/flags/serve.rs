@@ -1,6 +1,6 @@
 //! Flags of `bankfull serve`.
 
-use super::values::{Listen, connections, listen, memory, rate, seconds};
+use super::values::{Listen, connections, listen, memory, metrics_address, rate, seconds};
 use super::{Example, LogFlags, ShowFlags, after_help};
 use bankfull::{Bytes, Rate, ServeOptions};
 use clap::{ArgAction, Args};
@@ -113,6 +113,13 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
 
+    /// Offer metrics to Prometheus over HTTP at this address
+    ///
+    /// Write ADDR:PORT, or :PORT for every address; port 0 chooses a free one. Pages: /metrics,
+    /// /healthz and /readyz. They need no password. Default: no port is opened.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = metrics_address)]
+    pub(crate) metrics: Option<Listen>,
+
     /// Output flags.
     #[command(flatten)]
     pub(crate) show: DaemonShowFlags,
@@ -163,7 +170,7 @@ mod tests {
 
     fn serve(flags: &[&str]) -> Result<ServeFlags, String> {
         match parse(&[&["serve", "/srv"], flags].concat()) {
-            Ok(Command::Serve(flags)) => Ok(flags),
+            Ok(Command::Serve(flags)) => Ok(*flags),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),
         }

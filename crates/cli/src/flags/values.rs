@@ -403,6 +403,22 @@ pub(super) fn listen(text: &str) -> Result<Listen, String> {
     Ok(Listen { host: host.to_owned(), port })
 }
 
+/// Parses `HOST:PORT` or `:PORT`, where metrics are offered.
+///
+/// A port alone would leave open who may read them.
+pub(super) fn metrics_address(text: &str) -> Result<Listen, String> {
+    if text.parse::<u16>().is_ok() {
+        return Err(format!(
+            "the address is missing: write 127.0.0.1:{text} for this host alone, or :{text} for \
+             every address"
+        ));
+    }
+    if text.parse::<IpAddr>().is_ok() || !text.contains(':') || text.ends_with(']') {
+        return Err("the port is missing: write HOST:PORT".to_owned());
+    }
+    listen(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -522,6 +538,24 @@ mod tests {
     fn invalid_listen_address_is_refused() {
         for bad in ["", "host:", "host:x", "host:65536", "[::1", "[::1]99", "::1:99:x"] {
             assert!(listen(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn metrics_address_needs_host_and_port() {
+        let address = |host: &str, port| Ok(Listen { host: host.to_owned(), port });
+        assert_eq!(metrics_address("127.0.0.1:9440"), address("127.0.0.1", 9440));
+        assert_eq!(metrics_address("[::1]:9440"), address("::1", 9440));
+        assert_eq!(metrics_address(":9440"), address("", 9440));
+        assert_eq!(metrics_address("localhost:0"), address("localhost", 0));
+        let error = |text: &str| metrics_address(text).unwrap_err();
+        assert_eq!(
+            error("9440"),
+            "the address is missing: write 127.0.0.1:9440 for this host alone, or :9440 for every \
+             address"
+        );
+        for no_port in ["127.0.0.1", "::1", "[::1]", "host", ""] {
+            assert_eq!(error(no_port), "the port is missing: write HOST:PORT", "{no_port}");
         }
     }
 }

@@ -42,6 +42,9 @@ impl Daemon {
             "limits: {connections} connections of clients, {unauthenticated} that have not \
              authenticated, {open_files} open files"
         ));
+        if let Some(address) = serving.metrics {
+            self.show(&format!("metrics at http://{address}/metrics"));
+        }
         // Shown to a quiet user, too.
         if !self.is_silent {
             for warning in &serving.warnings {
@@ -100,6 +103,7 @@ mod tests {
             example: "bankfull cp SRC bankfull://host/".to_owned(),
             limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
             warnings: vec!["no token is set".to_owned()],
+            metrics: Some("127.0.0.1:9440".parse().unwrap()),
         })
     }
 
@@ -121,6 +125,7 @@ mod tests {
                 "clients copy with: bankfull cp SRC bankfull://host/",
                 "limits: 160 connections of clients, 512 that have not authenticated, 20000 open \
                  files",
+                "metrics at http://127.0.0.1:9440/metrics",
                 "warning: no token is set",
                 "stopping after the running sessions; a second signal ends them",
                 "ending the running sessions; a third signal ends the program at once",

@@ -1,17 +1,15 @@
 //! Output of the guard: a line a second, a table, or JSON lines.
 
+use super::guard_table::Table;
 use super::text::{printable_json, printable_text};
 use super::{Output, SCHEMA};
 use crate::exit::Exit;
 use crate::flags::GuardFlags;
-use bankfull::{Bytes, Error};
-use bankfull_guard::{Config, Connection, Event, Mode, Status};
+use bankfull::Error;
+use bankfull_guard::{Config, Event, Mode, Status};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
-
-/// Rows of the table. (chosen: those of a terminal of 24 lines)
-const MAX_ROWS: usize = 20;
 
 /// Output of the guard.
 pub(crate) struct GuardOutput {
@@ -19,18 +17,6 @@ pub(crate) struct GuardOutput {
     is_json: bool,
     /// Present if the table is shown.
     table: Option<Table>,
-}
-
-/// Connections of the table.
-#[derive(Default)]
-struct Table {
-    rows: BTreeMap<u64, Row>,
-}
-
-struct Row {
-    connection: Connection,
-    window: Option<Bytes>,
-    reason: &'static str,
 }
 
 impl GuardOutput {
@@ -41,13 +27,18 @@ impl GuardOutput {
     }
 
     /// Shows that the guard has started.
-    pub(crate) fn started(&mut self, config: &Config, lifted: Option<u64>) {
+    pub(crate) fn started(
+        &mut self,
+        config: &Config,
+        lifted: Option<u64>,
+        metrics: Option<SocketAddr>,
+    ) {
         if self.is_json {
             let cgroup = config.cgroup.as_deref().map(Path::to_string_lossy);
             self.put(&json!({
                 "event": "start", "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"),
                 "interface": config.interface, "cgroup": cgroup, "mode": mode_name(config.mode),
-                "guests": config.guests, "lifted_windows": lifted,
+                "guests": config.guests, "lifted_windows": lifted, "metrics": metrics,
             }));
             return;
         }
@@ -59,6 +50,9 @@ impl GuardOutput {
         if let Some(lifted) = lifted {
             let text = format!("an earlier guard had left its programs: {lifted} windows lifted");
             self.output.message(&text);
+        }
+        if let Some(address) = metrics {
+            self.output.message(&format!("metrics at http://{address}/metrics"));
         }
     }
 
@@ -89,15 +83,10 @@ impl GuardOutput {
             }
             return;
         };
-        match event {
-            Event::Opened(connection) => table.open(connection),
-            Event::Closed(connection, _) => drop(table.rows.remove(&connection.id)),
-            Event::Window(connection, window, reason) => table.set(connection.id, *window, reason),
-            Event::Guest(..) => {}
-            Event::Status(status) => {
-                let text = table.text(status);
-                self.output.data(text.as_bytes());
-            }
+        table.update(event);
+        if let Event::Status(status) = event {
+            let text = table.text(&status_line(status));
+            self.output.data(text.as_bytes());
         }
     }
 
@@ -121,65 +110,8 @@ impl GuardOutput {
     }
 }
 
-impl Table {
-    fn open(&mut self, connection: &Connection) {
-        let reason = connection.standing.name();
-        let row = Row { connection: connection.clone(), window: None, reason };
-        self.rows.insert(connection.id, row);
-    }
-
-    fn set(&mut self, id: u64, window: Option<Bytes>, reason: &'static str) {
-        if let Some(row) = self.rows.get_mut(&id) {
-            (row.window, row.reason) = (window, reason);
-        }
-    }
-
-    /// Returns the table, which replaces the screen.
-    fn text(&self, status: &Status) -> String {
-        let mut lines = vec![
-            status_line(status),
-            format!(
-                "{:<16} {:<24} {:<22} {:>5} {:>9} {:>9}  {}",
-                "COMMAND", "CGROUP", "PEER", "PORT", "RTT (ms)", "WINDOW", "REASON"
-            ),
-        ];
-        let mut rows: Vec<&Row> = self.rows.values().collect();
-        rows.sort_by_key(|row| (row.window.is_none(), row.connection.id));
-        lines.extend(rows.iter().take(MAX_ROWS).map(|row| row.line()));
-        if rows.len() > MAX_ROWS {
-            lines.push(format!("and {} more", rows.len() - MAX_ROWS));
-        }
-        format!("\x1b[H\x1b[J{}\n", lines.join("\n"))
-    }
-}
-
-impl Row {
-    fn line(&self) -> String {
-        let connection = &self.connection;
-        let rtt =
-            connection.rtt.map_or("-".to_owned(), |rtt| format!("{:.2}", rtt.as_secs_f64() * 1e3));
-        let window = self.window.map_or("-".to_owned(), |window| window.0.to_string());
-        format!(
-            "{:<16} {:<24} {:<22} {:>5} {rtt:>9} {window:>9}  {}",
-            printable_text(command_of(connection)),
-            printable_text(or_dash(&connection.cgroup)),
-            connection.remote.to_string(),
-            connection.local.port(),
-            self.reason,
-        )
-    }
-}
-
-/// Returns the command of a connection, or what stands for it.
-fn command_of(connection: &Connection) -> &str {
-    if connection.is_forwarded { "(guest)" } else { or_dash(&connection.command) }
-}
-
-fn or_dash(text: &str) -> &str {
-    if text.is_empty() { "-" } else { text }
-}
-
-fn mode_name(mode: Mode) -> &'static str {
+/// Returns the name of a mode, as that of its flag.
+pub(crate) fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Observe => "observe",
         Mode::Hold => "hold",
@@ -201,6 +133,7 @@ fn status_line(status: &Status) -> String {
         (status.without_slot, "without a slot"),
         (status.unfollowed, "from before the guard, which this kernel cannot follow"),
         (status.lost_events, "events lost"),
+        (status.refused, "windows that the kernel did not set"),
     ] {
         if count > 0 {
             line.push_str(&format!("; {count} {text}"));
@@ -233,6 +166,12 @@ fn event_json(event: &Event<'_>) -> Value {
             "rtt_seconds": connection.rtt.map(|rtt| rtt.as_secs_f64()),
             "standing": connection.standing.name(),
         }),
+        Event::Judged(connection) => json!({
+            "event": "standing",
+            "id": connection.id,
+            "rtt_seconds": connection.rtt.map(|rtt| rtt.as_secs_f64()),
+            "standing": connection.standing.name(),
+        }),
         Event::Closed(connection, bytes) => {
             json!({ "event": "closed", "id": connection.id, "bytes": bytes.0 })
         }
@@ -242,6 +181,9 @@ fn event_json(event: &Event<'_>) -> Value {
             "window_bytes": window.map(|window| window.0),
             "reason": reason,
         }),
+        Event::Rate(connection, rate) => {
+            json!({ "event": "rate", "id": connection.id, "rate_bps": rate.bits_per_sec() })
+        }
         Event::Guest(name, is_followed) => {
             json!({ "event": "guest", "interface": name, "followed": is_followed })
         }
@@ -249,6 +191,7 @@ fn event_json(event: &Event<'_>) -> Value {
             "event": "status",
             "connections": status.connections,
             "active": status.active,
+            "received_bytes": status.received.0,
             "engaged": status.is_engaged,
             "rolled_back": status.is_rolled_back,
             "rate_bps": status.rate.bits_per_sec(),
@@ -256,6 +199,7 @@ fn event_json(event: &Event<'_>) -> Value {
             "without_slot": status.without_slot,
             "unfollowed": status.unfollowed,
             "lost_events": status.lost_events,
+            "refused": status.refused,
         }),
     }
 }

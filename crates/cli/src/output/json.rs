@@ -287,6 +287,7 @@ fn listening(serving: &Serving) -> Line {
         .field("max_connections", serving.limits.connections as u64)
         .field("max_unauthenticated", serving.limits.unauthenticated as u64)
         .field("max_open_files", serving.limits.open_files)
+        .field("metrics", serving.metrics.map(|address| address.to_string()))
         .field("schema", SCHEMA)
         .field("version", env!("CARGO_PKG_VERSION"))
 }

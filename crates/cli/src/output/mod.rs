@@ -8,6 +8,7 @@ mod changes;
 mod daemon;
 mod decisions;
 mod guard;
+mod guard_table;
 mod handles;
 mod human;
 mod json;
@@ -23,7 +24,7 @@ mod summary;
 mod text;
 
 pub(crate) use decisions::decision_text;
-pub(crate) use guard::GuardOutput;
+pub(crate) use guard::{GuardOutput, mode_name as guard_mode_name};
 pub(crate) use handles::Output;
 pub(crate) use probe_result::figures as probe_figures;
 pub(crate) use progress::above_progress;

@@ -68,6 +68,8 @@ pub(crate) struct Serving {
     pub(crate) limits: ServerLimits,
     /// Warnings about the configuration.
     pub(crate) warnings: Vec<String>,
+    /// Address of the metrics, if they are offered.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// End of a command, with its result.

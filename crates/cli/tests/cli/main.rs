@@ -28,6 +28,7 @@ mod ls;
 mod memory;
 mod merge;
 mod metadata;
+mod metrics;
 mod names;
 mod other_kinds;
 mod output;

@@ -14,6 +14,7 @@ use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
 use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
 use crate::routes::slots::Slots;
+use crate::stats::server_status::ServerStatus;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, close_when_acked, split};
 use crate::transport::identity::Identity;
@@ -156,6 +157,18 @@ impl Server {
             connections: self.limits.connections,
             unauthenticated: self.limits.strangers,
             open_files: self.limits.open_files,
+        }
+    }
+
+    /// Sessions at present, and what all have carried since the start.
+    #[must_use]
+    pub fn status(&self) -> ServerStatus {
+        let [staged, staging_limit] = self.sessions.policy.buffer_pool.usage();
+        ServerStatus {
+            pending: self.acceptor.pending_count() as u64,
+            staged,
+            staging_limit,
+            ..self.sessions.status()
         }
     }
 

@@ -235,6 +235,11 @@ impl Acceptor {
         lock(&self.pending).values().for_each(|pending| pending.socket.stop_reading());
     }
 
+    /// Number of connections that have made no request yet.
+    pub(crate) fn pending_count(&self) -> usize {
+        lock(&self.pending).len()
+    }
+
     /// True if no connection's thread runs.
     pub(crate) fn is_idle(&self) -> bool {
         self.active_threads.load(Ordering::SeqCst) == 0

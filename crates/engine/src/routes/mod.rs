@@ -5,5 +5,6 @@ pub(crate) mod client;
 pub(crate) mod local;
 mod request;
 pub(crate) mod session_manager;
+mod session_table;
 pub(crate) mod slots;
 mod stream_numbers;

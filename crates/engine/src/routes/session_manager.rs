@@ -5,6 +5,7 @@ use super::client::software;
 use super::request::{
     metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths, subject_of,
 };
+use super::session_table::{CountedSession, JoinableSession, SessionTable, StreamPlace, late};
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -12,7 +13,6 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{EventSink, Progress, Summary};
 use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
-use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
 use crate::file_io::patterns::Expansion;
 use crate::file_io::root::PathRoot;
@@ -23,6 +23,7 @@ use crate::run::driver::{CloseFn, ControlChannel, SessionRunner, SessionTask};
 use crate::run::streams::{AcceptedStream, StreamSource};
 use crate::session::Session;
 use crate::session::interface_sharing::InterfaceSharing;
+use crate::stats::server_status::ServerStatus;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferPool;
 use crate::transport::control::{ControlReader, Outbox, write_now};
@@ -43,7 +44,6 @@ use bankfull_proto::wire::control::{
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
-use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, mpsc};
@@ -63,17 +63,6 @@ pub(crate) struct Policy {
     pub(crate) buffer_pool: Arc<BufferPool>,
 }
 
-/// A session that data streams may join.
-struct JoinableSession {
-    version: u16,
-    key: [u8; 32],
-    is_unencrypted: bool,
-    slots: Arc<SessionSlots>,
-    numbers: StreamNumbers,
-    accepted: mpsc::Sender<AcceptedStream>,
-    session: Arc<Session>,
-}
-
 /// Sessions of a daemon or an agent.
 pub(crate) struct SessionManager {
     pub(crate) root: PathRoot,
@@ -82,17 +71,12 @@ pub(crate) struct SessionManager {
     pub(crate) probes: Option<Arc<ProbePort>>,
     /// Once cancelled, running sessions go on and none begins.
     pub(crate) draining: Cancel,
-    sessions: Mutex<HashMap<[u8; 16], JoinableSession>>,
-    /// Sessions that ended recently; late data streams may still arrive for them.
-    recently_ended: Mutex<VecDeque<[u8; 16]>>,
+    table: SessionTable,
 }
 
 /// Time that a client waits for slots before it learns that the daemon is busy. (chosen: well below
 /// a client's timeout; a waiting client keeps its place, one that tries again does not)
 const SLOT_WAIT: Duration = Duration::from_secs(3);
-
-/// Ended sessions that are kept. (chosen: as many as may end within an RTT)
-const MAX_ENDED_SESSIONS: usize = 64;
 
 /// Result of the negotiation with a client.
 struct Negotiated {
@@ -158,26 +142,22 @@ impl ControlConn {
 
 impl SessionManager {
     pub(crate) fn new(root: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
-        Self {
-            root,
-            policy,
-            probes,
-            draining: Cancel::new(),
-            sessions: Mutex::default(),
-            recently_ended: Mutex::default(),
-        }
+        Self { root, policy, probes, draining: Cancel::new(), table: SessionTable::default() }
     }
 
     /// Number of running sessions.
     pub(crate) fn session_count(&self) -> usize {
-        lock(&self.sessions).len()
+        self.table.count()
+    }
+
+    /// Sessions at present, and totals of all since the start.
+    pub(crate) fn status(&self) -> ServerStatus {
+        self.table.status()
     }
 
     /// Ends all sessions.
     pub(crate) fn abort(&self) {
-        for entry in lock(&self.sessions).values() {
-            entry.session.fail(Failure::new(Cause::Cancelled, "the server was shut down").into());
-        }
+        self.table.fail_all(|| Failure::new(Cause::Cancelled, "the server was shut down").into());
     }
 
     /// Serves a client on its control connection, whose magic has been read.
@@ -407,6 +387,7 @@ impl SessionManager {
         let maker = accepted.clone();
         session.target.on_spawner_wake(move || drop(maker.send(None)));
         let outbox = Outbox::default();
+        let stats = SessionStats::new(events, started);
         let entry = JoinableSession {
             version: welcome.version,
             key: welcome.session_key,
@@ -414,7 +395,11 @@ impl SessionManager {
             slots,
             numbers: StreamNumbers::default(),
             accepted: accepted.clone(),
-            session: Arc::clone(&session),
+            counted: CountedSession {
+                session: Arc::clone(&session),
+                is_receiving: negotiated.open.direction == Direction::Push,
+                stages: stats.shared_times(),
+            },
         };
         let autotune = match is_autotuned {
             false => Autotune::Off,
@@ -425,9 +410,9 @@ impl SessionManager {
             })),
         };
         // Before the client learns that it may connect and send datagrams.
-        lock(&self.sessions).insert(welcome.session, entry);
+        self.table.insert(welcome.session, entry);
         conn.write(&Message::Opened(negotiated.opened)).inspect_err(|_| {
-            self.forget(welcome.session);
+            self.table.remove(welcome.session);
         })?;
         if tunnelled {
             let key = welcome.session_key;
@@ -436,7 +421,6 @@ impl SessionManager {
             let accept = move || accept_tunnelled(local_end, &key, &accepted);
             try_spawn_detached(accept)?;
         }
-        let stats = SessionStats::new(events, started);
         let runner = SessionRunner {
             session,
             stats: &stats,
@@ -451,7 +435,7 @@ impl SessionManager {
         let channel =
             ControlChannel { reader: conn.reader, output: conn.output, outbox, close: conn.close };
         let result = runner.run(channel, negotiated.task, StreamSource::Accept(streams));
-        self.forget(welcome.session);
+        self.table.remove(welcome.session);
         *progress = stats.progress();
         result
     }
@@ -496,15 +480,6 @@ impl SessionManager {
         Ok(session)
     }
 
-    fn forget(&self, session: [u8; 16]) {
-        lock(&self.sessions).remove(&session);
-        let mut ended = lock(&self.recently_ended);
-        ended.push_back(session);
-        if ended.len() > MAX_ENDED_SESSIONS {
-            ended.pop_front();
-        }
-    }
-
     /// Attaches a data stream, whose magic has been read, to its session. A peer that fails to
     /// prove membership is not answered. `NotFound` when the session has ended, `ResourceBusy`
     /// without a slot.
@@ -516,29 +491,9 @@ impl SessionManager {
     ) -> io::Result<()> {
         let encrypted = tls.is_some() || socket.is_encrypted();
         let (unattached, bytes) = read_attach(socket, tls, magic)?;
-        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let late = || io::Error::from(io::ErrorKind::NotFound);
         let attach = Attach::decode(&bytes).map_err(io::Error::other)?;
-        let (key, slot, accepted) = {
-            let mut sessions = lock(&self.sessions);
-            let entry = sessions.get_mut(&attach.session).ok_or_else(|| {
-                let is_late = lock(&self.recently_ended).contains(&attach.session);
-                if is_late { late() } else { refused() }
-            })?;
-            let is_authentic = attach::verify(&bytes, &entry.key);
-            let is_authentic = is_authentic && attach.version == entry.version;
-            if !is_authentic
-                || (!encrypted && !entry.is_unencrypted)
-                || !entry.numbers.is_new(attach.stream)
-            {
-                return Err(refused());
-            }
-            let running = entry.session.stream_count();
-            let slot = entry.slots.attach().filter(|_| running < MAX_STREAMS as usize);
-            let slot = slot.ok_or(io::ErrorKind::ResourceBusy)?;
-            entry.numbers.insert(attach.stream);
-            (entry.key, slot, entry.accepted.clone())
-        };
+        let place = self.table.place(&attach, &bytes, encrypted)?;
+        let StreamPlace { key, slot, accepted } = place;
         let mut stream = finish_attach(unattached, &attach, &key, self.policy.timeout)?;
         stream.set_permit(Box::new(slot));
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())

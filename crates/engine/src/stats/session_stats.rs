@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Rates that the user's settings allow.
@@ -38,7 +38,7 @@ pub(crate) struct SideSummaries {
 /// Counters, stage times and events of a session.
 pub(crate) struct SessionStats<'a> {
     pub(crate) counts: Counts,
-    times: Mutex<StageTimes>,
+    times: Arc<Mutex<StageTimes>>,
     /// CPU time of the threads that serve data streams.
     cpu_time: Mutex<Duration>,
     started: Instant,
@@ -206,6 +206,11 @@ impl<'a> SessionStats<'a> {
     /// Returns the sum of the worker threads' stage times.
     pub(crate) fn times(&self) -> StageTimes {
         *lock(&self.times)
+    }
+
+    /// Returns a handle to that sum.
+    pub(crate) fn shared_times(&self) -> Arc<Mutex<StageTimes>> {
+        Arc::clone(&self.times)
     }
 
     pub(crate) fn report(&self) -> SideSummary {

@@ -196,6 +196,13 @@ impl BufferPool {
         })
     }
 
+    /// Returns the bytes in use and their present limit; zeros if nothing is received.
+    pub(crate) fn usage(&self) -> [Bytes; 2] {
+        let state = lock(&self.state);
+        let usage = state.as_ref().map(|state| [Bytes(state.used_bytes), state.controller.size()]);
+        usage.unwrap_or_default()
+    }
+
     /// Returns the present limit.
     #[cfg(test)]
     fn size(&self) -> Bytes {

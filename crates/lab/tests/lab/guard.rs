@@ -8,6 +8,7 @@ use bankfull_lab::base::notify;
 use bankfull_lab::topology::hosts::{Hosts, HostsConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -299,12 +300,13 @@ fn release_lifts_idle_connections_of_a_killed_guard() {
     scene.end_guard(Signal::KILL);
     // Idle within the second of the heartbeat.
     flows.is_ended.store(true, Ordering::Relaxed);
+    // In the namespace of the connections, in which no process is left.
     let mut release = Command::new(&scene.program);
     release.args(["guard", "--release", "--json"]).stdout(Stdio::piped());
-    let output = release.output().unwrap();
+    let output = scene.hosts.spawn(1, &mut release).unwrap().wait_with_output().unwrap();
     assert!(output.status.success());
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(line["windows"].as_u64().is_some(), "{line}");
+    assert!(line["windows"].as_u64().is_some_and(|windows| windows > 0), "{line}");
     let again = Command::new(&scene.program).args(["guard", "--release"]).output().unwrap();
     assert!(String::from_utf8_lossy(&again.stderr).contains("no guard has left anything"));
 }
@@ -389,4 +391,117 @@ fn second_guard_is_refused() {
     let text = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success() && text.contains("another guard runs"), "{text}");
     scene.wait_for("status", |event| event["connections"].is_u64());
+}
+
+/// Fetches a page of the receiving host.
+fn page(scene: &Scene, address: &str, path: &str) -> String {
+    let mut stream = scene.hosts.run_on(1, || TcpStream::connect(address)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: guard\r\n\r\n").as_bytes()).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn guard_offers_metrics() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold", "--metrics", "127.0.0.1:0"]);
+    let address = scene.events("start")[0]["metrics"].as_str().unwrap().to_owned();
+    assert!(page(&scene, &address, "/healthz").starts_with("HTTP/1.1 200 OK"));
+    let _flows = scene.send(scene.connect(4));
+    let metrics = || page(&scene, &address, "/metrics");
+    let value = |name: &str| -> f64 {
+        let text = metrics();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    };
+    wait_until("windows are limited", || value("bankfull_guard_limited_connections") >= 2.0);
+    wait_until("connections receive", || value("bankfull_guard_receiving_connections") >= 4.0);
+    assert!(value("bankfull_guard_received_bytes_total") > 0.0);
+    assert!(metrics().contains("bankfull_guard_port_info{interface=\"lab0\",mode=\"hold\"} 1"));
+    assert!(scene.end_guard(Signal::TERM));
+}
+
+/// Ends a connection when dropped.
+struct ShutDown(TcpStream);
+
+impl Drop for ShutDown {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Sends without end and counts what arrives, beside three connections that are held.
+fn goes_on_beside_held_ones(
+    scene: &mut Scene,
+    (mut sender, receiver): (TcpStream, TcpStream),
+    receive: impl Fn(&TcpStream) -> usize + Send + 'static,
+) {
+    let _end = ShutDown(receiver.try_clone().unwrap());
+    let others = scene.send(scene.connect(3));
+    let received = Arc::new(AtomicU64::new(0));
+    let (counter, socket) = (Arc::clone(&received), receiver.try_clone().unwrap());
+    thread::spawn(move || while sender.write_all(&[7; 64 << 10]).is_ok() {});
+    thread::spawn(move || {
+        while let bytes @ 1.. = receive(&socket) {
+            counter.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    });
+    wait_until("windows fit the port", || {
+        !scene.events("window").is_empty() && others.max_window() < FREE_WINDOW
+    });
+    let before = received.load(Ordering::Relaxed);
+    wait_until("data goes on", || received.load(Ordering::Relaxed) > before + (1 << 20));
+    assert!(scene.end_guard(Signal::TERM));
+    let at_end = received.load(Ordering::Relaxed);
+    wait_until("data goes on", || received.load(Ordering::Relaxed) > at_end + (1 << 20));
+}
+
+#[test]
+fn spliced_connection_goes_on() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let (mut senders, mut receivers) = scene.connect(1);
+    let pair = (senders.remove(0), receivers.remove(0));
+    let target = File::create(scene.scratch.path().join("spliced")).unwrap();
+    let pipe = bankfull_sys::Pipe::new(256 << 10).unwrap();
+    goes_on_beside_held_ones(&mut scene, pair, move |socket| {
+        let spliced = pipe.splice_from_socket(socket, 256 << 10).unwrap_or(0);
+        let mut left = spliced;
+        while left > 0 {
+            left -= pipe.splice_to_file(&target, 0, left).unwrap();
+        }
+        spliced
+    });
+}
+
+#[test]
+fn multipath_connection_goes_on() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let socket = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP));
+    let address = SocketAddr::from((Hosts::address(1), PORT + 1));
+    let listener = scene.hosts.run_on(1, || {
+        let listener = socket()?;
+        listener.bind(&address.into())?;
+        listener.listen(1)?;
+        Ok(listener)
+    });
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => {
+            notify(&format!("skipped: no MPTCP: {error}"));
+            return;
+        }
+    };
+    let sender = scene.hosts.run_on(0, || {
+        let sender = socket()?;
+        sender.connect(&address.into())?;
+        Ok(sender)
+    });
+    let pair = (sender.unwrap().into(), listener.accept().unwrap().0.into());
+    drop(listener);
+    goes_on_beside_held_ones(&mut scene, pair, |mut socket| {
+        socket.read(&mut [0; 64 << 10]).unwrap_or(0)
+    });
 }

@@ -338,7 +338,7 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
         lowest.iter().all(|&window| window <= WINDOW / 4)
     });
     for connection in &mut connections {
-        // A closed window, and one that is smaller than the order, are the guest's own business.
+        // A closed window, and one that is smaller than the order, are left unchanged.
         assert_eq!(connection.acknowledge(&mut bridge, 0).window, 0);
         assert_eq!(connection.acknowledge(&mut bridge, 3).window, 3);
         connection.acknowledge(&mut bridge, WINDOW);
@@ -348,12 +348,28 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
     // What the guest has not allowed does not count; the peer resets its connection then.
     let forged = framings[0].of_peer(40_000, [connections[0].right_edge, 5001], ACK, 512, &[], MSS);
     bridge.receive(&forged);
+    // Neither do a reset or an end with another number, nor a SYN.
+    let (next, edge) = (connections[0].next, connections[0].right_edge);
+    for (sequence, flags) in [(next + 1, RST | ACK), (edge + 9, FIN | ACK), (1, SYN)] {
+        bridge.receive(&framings[0].of_peer(40_000, [sequence, 5001], flags, 512, &[], 0));
+    }
+    wait_until("windows stay lowered", || {
+        connections[0].step(&mut bridge, WINDOW).window <= WINDOW / 4
+    });
+    // A handshake that is reset opens no connection.
+    let options = [3, 3, SCALE, 1];
+    bridge.receive(&framings[0].of_peer(41_000, [1000, 0], SYN, 65_535, &options, 0));
+    let answer = framings[0].of_guest(41_000, [5000, 1001], SYN | ACK, 65_535, &options, 0);
+    bridge.send(&answer, 41_000);
+    bridge.receive(&framings[0].of_peer(41_000, [1001, 5001], RST | ACK, 0, &[], 0));
     let bytes = u64::from(connections[0].next - 1001);
     let reset = framings[0].of_peer(40_000, [connections[0].next, 0], RST, 0, &[], 0);
     bridge.receive(&reset);
     let opened = scene.wait_for("connection", |event| event["remote"] == "10.81.0.9:40000");
     let closed = scene.wait_for("closed", |event| event["id"] == opened["id"]);
     assert_eq!(closed["bytes"], bytes);
+    let opened = scene.events("connection");
+    assert!(opened.iter().all(|event| event["remote"] != "10.81.0.9:41000"), "{opened:?}");
     // Without a known scale the field would be misread.
     let unknown = framings[0].of_guest(50_000, [1, 1], ACK | FIN, WINDOW, &[], 0);
     assert_eq!(bridge.send(&unknown, 50_000).window, WINDOW, "no SYN was seen");

@@ -1,0 +1,304 @@
+//! Metrics of the daemon: of its state when they are read, and of its events.
+
+use super::{Check, Exporter, gauge_value, raise};
+use crate::exit::Exit;
+use bankfull::{
+    Cancel, DirectionStatus, Error, Event, EventSink, Server, ServerStatus, StageTimes, Summary,
+};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Goodputs of the histogram in bytes/s: from 1 Mbit/s, doubled to 33 Gbit/s. (chosen: the rates
+/// of lines in use)
+const MIN_GOODPUT: f64 = 125e3;
+const GOODPUT_BUCKETS: u16 = 16;
+
+/// Bytes from which the goodput of a session says something about its path. (chosen: less is over
+/// within its start)
+const MIN_GOODPUT_BYTES: u64 = 1 << 20;
+
+/// Age of the daemon's state from which it is read again. (chosen: far below the interval of
+/// Prometheus; a crowd of clients does not make the daemon sample its sockets all the time)
+const MIN_STATE_AGE: Duration = Duration::from_millis(100);
+
+/// Label of a family, as (name, value).
+type Label = [(&'static str, &'static str); 1];
+
+/// Labels of a direction and a stage.
+type StageLabels = [(&'static str, &'static str); 2];
+
+/// Metrics of the daemon's state.
+#[derive(Debug, Default)]
+struct StateMetrics {
+    sessions: Family<Label, Gauge>,
+    streams: Family<Label, Gauge>,
+    carried: Family<Label, Counter>,
+    retransmits: Family<Label, Counter>,
+    stages: Family<StageLabels, Gauge<f64, AtomicU64>>,
+    pending: Gauge,
+    staged: Gauge,
+    staging_limit: Gauge,
+}
+
+impl StateMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("sessions", "Sessions that run", self.sessions.clone());
+        registry.register("streams", "Data streams of running sessions", self.streams.clone());
+        let carried = "Bytes of data streams, with headers and encryption";
+        registry.register_with_unit("carried", carried, Unit::Bytes, self.carried.clone());
+        let retransmits = "Segments that this side retransmitted";
+        registry.register("retransmits", retransmits, self.retransmits.clone());
+        let stages = "Time of threads in a stage since the start";
+        registry.register_with_unit("stage", stages, Unit::Seconds, self.stages.clone());
+        let pending = "Connections that have made no request yet";
+        registry.register("pending_connections", pending, self.pending.clone());
+        let staged = "Received data that waits for the disk";
+        registry.register_with_unit("staged", staged, Unit::Bytes, self.staged.clone());
+        let limit = "Limit of that data; 0 before anything is received";
+        let gauge = self.staging_limit.clone();
+        registry.register_with_unit("staging_limit", limit, Unit::Bytes, gauge);
+    }
+
+    fn update(&self, status: &ServerStatus) {
+        for (direction, of) in [("receive", &status.receiving), ("send", &status.sending)] {
+            self.update_direction(direction, of);
+        }
+        self.pending.set(gauge_value(status.pending));
+        self.staged.set(gauge_value(status.staged.0));
+        self.staging_limit.set(gauge_value(status.staging_limit.0));
+    }
+
+    fn update_direction(&self, direction: &'static str, status: &DirectionStatus) {
+        let label = [("direction", direction)];
+        self.sessions.get_or_create(&label).set(gauge_value(status.sessions));
+        self.streams.get_or_create(&label).set(gauge_value(status.streams));
+        raise(&self.carried.get_or_create(&label), status.carried.0);
+        raise(&self.retransmits.get_or_create(&label), status.retransmits);
+        for (stage, time) in stages(&status.stages) {
+            let labels = [("direction", direction), ("stage", stage)];
+            self.stages.get_or_create(&labels).set(time.as_secs_f64());
+        }
+    }
+}
+
+/// Returns the stages by their names in metrics.
+fn stages(times: &StageTimes) -> [(&'static str, Duration); 5] {
+    [
+        ("read", times.read),
+        ("compute", times.compute),
+        ("network", times.network),
+        ("write", times.write),
+        ("idle", times.idle),
+    ]
+}
+
+/// State of a server, as it was read last.
+struct State {
+    metrics: StateMetrics,
+    read_at: Option<Instant>,
+}
+
+impl State {
+    /// Reads the state of a server, unless that was just done.
+    fn update(&mut self, server: &Server) {
+        if self.read_at.is_none_or(|at| at.elapsed() >= MIN_STATE_AGE) {
+            self.metrics.update(&server.status());
+            self.read_at = Some(Instant::now());
+        }
+    }
+}
+
+/// Metrics of the daemon's events.
+#[derive(Debug)]
+pub(crate) struct DaemonMetrics {
+    ended: Family<Label, Counter>,
+    limits: Family<Label, Counter>,
+    files: Family<Label, Counter>,
+    decisions: Family<Label, Counter>,
+    warnings: Counter,
+    goodput: Histogram,
+}
+
+impl DaemonMetrics {
+    pub(crate) fn new() -> Self {
+        let buckets = exponential_buckets(MIN_GOODPUT, 2.0, GOODPUT_BUCKETS);
+        Self {
+            ended: Family::default(),
+            limits: Family::default(),
+            files: Family::default(),
+            decisions: Family::default(),
+            warnings: Counter::default(),
+            goodput: Histogram::new(buckets),
+        }
+    }
+
+    /// Returns what offers these metrics, and the state of a server, over HTTP.
+    ///
+    /// A server that is drained is not ready.
+    pub(crate) fn exporter(&self, server: &Arc<Server>, drain: &Cancel) -> Exporter {
+        let state = State { metrics: StateMetrics::default(), read_at: None };
+        let register = |registry: &mut Registry| {
+            state.metrics.register(registry);
+            self.register(registry);
+        };
+        let drain = drain.clone();
+        let checks: [Check; 2] = [Box::new(|| true), Box::new(move || !drain.is_cancelled())];
+        let exporter = Exporter::new("serve", register, checks);
+        let (server, state) = (Arc::clone(server), Mutex::new(state));
+        exporter.with_update(move || {
+            state.lock().unwrap_or_else(PoisonError::into_inner).update(&server);
+        })
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        for (name, help, family) in [
+            ("ended_sessions", "Sessions that ended, by outcome", &self.ended),
+            ("limited_sessions", "Completed sessions, by what limited them", &self.limits),
+            ("files", "Files of completed sessions, by outcome", &self.files),
+            ("tuning_decisions", "Decisions on windows, rates and streams", &self.decisions),
+        ] {
+            registry.register(name, help, family.clone());
+        }
+        registry.register("warnings", "Warnings about the daemon", self.warnings.clone());
+        let goodput = "Goodput of completed sessions of 1 MiB or more";
+        registry.register("goodput_bytes_per_second", goodput, self.goodput.clone());
+    }
+
+    /// Updates the metrics.
+    pub(crate) fn update(&self, event: &Event) {
+        match event {
+            Event::ClientDone { result, .. } => self.on_end(result),
+            Event::Tuning(decision) => {
+                // The state may be a text of the peer, of which there are arbitrarily many.
+                let label = [("controller", decision.controller.name())];
+                self.decisions.get_or_create(&label).inc();
+            }
+            Event::Warning { .. } => {
+                self.warnings.inc();
+            }
+            _ => {}
+        }
+    }
+
+    fn on_end(&self, result: &Result<Summary, Error>) {
+        let outcome = match result {
+            Ok(summary) if summary.failed_files > 0 => "partial",
+            Ok(_) => "complete",
+            Err(error) => Exit::from(error.kind()).name(),
+        };
+        self.ended.get_or_create(&[("outcome", outcome)]).inc();
+        let Ok(summary) = result else { return };
+        self.limits.get_or_create(&[("stage", summary.limited_by)]).inc();
+        for (outcome, files) in [
+            ("copied", summary.files),
+            ("unchanged", summary.skipped_files),
+            ("failed", summary.failed_files),
+        ] {
+            self.files.get_or_create(&[("outcome", outcome)]).inc_by(files);
+        }
+        if summary.bytes.0 >= MIN_GOODPUT_BYTES && !summary.elapsed.is_zero() {
+            self.goodput.observe(summary.bytes.0 as f64 / summary.elapsed.as_secs_f64());
+        }
+    }
+}
+
+/// Sink that updates the metrics, and passes the events on.
+pub(crate) struct MetricsSink<'a> {
+    pub(crate) metrics: &'a DaemonMetrics,
+    pub(crate) next: &'a dyn EventSink,
+}
+
+impl EventSink for MetricsSink<'_> {
+    fn event(&self, event: Event) {
+        self.metrics.update(&event);
+        self.next.event(event);
+    }
+
+    fn wants_completed(&self) -> bool {
+        self.next.wants_completed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::exposition::Format;
+    use super::*;
+    use bankfull::{Bytes, ErrorKind, TuningDecision};
+    use std::collections::BTreeSet;
+
+    /// Encodes what is registered.
+    fn encoded(register: impl FnOnce(&mut Registry)) -> String {
+        let mut registry = Registry::default();
+        register(&mut registry);
+        Format::Text.encode(&registry).unwrap()
+    }
+
+    fn assert_shown(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(text.lines().any(|shown| shown == *line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn events_become_metrics() {
+        let metrics = DaemonMetrics::new();
+        let mut summary = Summary::default();
+        (summary.files, summary.skipped_files, summary.bytes) = (3, 1, Bytes(10 << 20));
+        (summary.elapsed, summary.limited_by) = (Duration::from_secs(10), "network");
+        let refused = Error::new(ErrorKind::Refused, "the token is wrong");
+        for result in [Ok(summary.clone()), Ok(summary), Err(refused)] {
+            metrics.update(&Event::ClientDone { peer: "10.0.0.1:5".to_owned(), result });
+        }
+        let decision = TuningDecision::default();
+        metrics.update(&Event::Tuning(decision));
+        metrics.update(&Event::Warning { message: "port lost".to_owned() });
+        let text = encoded(|registry| metrics.register(registry));
+        assert_shown(
+            &text,
+            &[
+                "ended_sessions_total{outcome=\"complete\"} 2",
+                "ended_sessions_total{outcome=\"refused\"} 1",
+                "limited_sessions_total{stage=\"network\"} 2",
+                "files_total{outcome=\"copied\"} 6",
+                "tuning_decisions_total{controller=\"sobas\"} 1",
+                "warnings_total 1",
+                "goodput_bytes_per_second_count 2",
+                "goodput_bytes_per_second_bucket{le=\"1000000.0\"} 0",
+                "goodput_bytes_per_second_bucket{le=\"2000000.0\"} 2",
+            ],
+        );
+    }
+
+    #[test]
+    fn state_has_both_directions() {
+        let state = StateMetrics::default();
+        let mut status = ServerStatus::default();
+        status.receiving.sessions = 2;
+        status.receiving.carried = Bytes(700);
+        status.sending.retransmits = 9;
+        status.sending.stages.read = Duration::from_millis(2500);
+        status.staged = Bytes(1 << 20);
+        state.update(&status);
+        status.receiving.carried = Bytes(900);
+        state.update(&status);
+        let text = encoded(|registry| state.register(registry));
+        let types = || text.lines().filter(|line| line.starts_with("# TYPE "));
+        assert_eq!(types().collect::<BTreeSet<_>>().len(), types().count(), "{text}");
+        assert_shown(
+            &text,
+            &[
+                "sessions{direction=\"receive\"} 2",
+                "carried_bytes_total{direction=\"receive\"} 900",
+                "retransmits_total{direction=\"send\"} 9",
+                "stage_seconds{direction=\"send\",stage=\"read\"} 2.5",
+                "staged_bytes 1048576",
+            ],
+        );
+    }
+}
