@@ -33,7 +33,7 @@ pub(crate) enum GuardMode {
 ///
 /// All TCP connections that arrive through an interface and belong to a cgroup are seen. While
 /// several of them receive, their windows together fit the last switch port, as those of `bankfull
-/// gather` do. The programs need not know. Needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+/// gather` do. The programs need no change. Needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct GuardFlags {
