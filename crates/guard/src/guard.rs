@@ -74,7 +74,7 @@ pub struct Config {
     pub min_window_segments: u64,
     /// RTT beyond which a connection is left alone.
     pub max_rtt: Duration,
-    /// Report the rates of single connections once a second.
+    /// True if the rates of single connections are reported once a second.
     pub reports_rates: bool,
 }
 
