@@ -46,6 +46,10 @@ const MIN_STANDING_QUEUE_DELAY: Duration = Duration::from_millis(4);
 /// tcp_bbr.c)
 const CYCLE_ROUNDS: u64 = 8;
 
+/// Bursts that the hosts may hold back: one being sent, one received, and one acknowledged.
+/// (BBRQuantizationBudget)
+const HOST_BURSTS: u64 = 3;
+
 /// Rounds after a reduction in which growth is not followed by another probe at once: two cycles.
 /// (measured, docs/algorithms/sensitivity-quic.md: after one cycle, more is sent again)
 const REGROWTH_ROUNDS: u64 = 2 * CYCLE_ROUNDS;
@@ -385,10 +389,9 @@ impl ModelBased {
         self.round.is_marked = true;
     }
 
-    /// Returns what the hosts may hold back: a burst being sent, one received, and one
-    /// acknowledged. (BBRQuantizationBudget)
+    /// Returns what the hosts may hold back.
     fn hosts_share(&self) -> u64 {
-        3 * self.send_quantum().0
+        HOST_BURSTS * self.send_quantum().0
     }
 
     fn min_cwnd(&self) -> u64 {

@@ -25,12 +25,12 @@ use crate::loss::LossSample;
 use crate::path_control::{
     Config, Decision, Observation, PathState, Reason, SPARSE_SAMPLING_RTT, START_GAIN, State,
 };
-use crate::tcp::{FAST_RETRANSMIT_SEGMENTS, MIN_RTT_FILTER_LEN};
+use crate::tcp::{FAST_RETRANSMIT_SEGMENTS, MIN_RTO, MIN_RTT_FILTER_LEN};
 use crate::units::{Bytes, Rate};
-use limiter::{Limiter, STEP_RANGE};
+use limiter::{LONG_QUEUE_RTTS, Limiter, STEP_RANGE};
 use path::{Path, bytes, scaled};
 use round::Outcome;
-use samples::{MIN_ROUND, REPAIR_TIME};
+use samples::{MIN_ROUND, REPAIR_TIME, repair_time};
 use std::time::Duration;
 use target::Level;
 
@@ -54,6 +54,12 @@ pub struct DelayController {
     lost_at: Option<Duration>,
     limiter: Limiter,
     quiet_since: Duration,
+    /// True if TCP keeps a long queue on a path that is left to it.
+    has_long_queue: bool,
+    /// True while the streams run BBR because of such a queue.
+    is_bbr_for_queue: bool,
+    /// Window in which that queue drains, and the end of the time for it.
+    drain: Option<(f64, Duration)>,
     /// Time of the last return from [`State::Disabled`].
     returned_at: Option<Duration>,
     /// Time without losses before the next return.
@@ -75,6 +81,9 @@ impl DelayController {
             lost_at: None,
             limiter: Limiter::default(),
             quiet_since: Duration::ZERO,
+            has_long_queue: false,
+            is_bbr_for_queue: false,
+            drain: None,
             returned_at: None,
             quiet_time: MIN_RTT_FILTER_LEN,
         }
@@ -116,6 +125,8 @@ impl DelayController {
                 )
             ),
             has_foreign_queue,
+            has_long_queue: disabled_by.is_some() && self.has_long_queue,
+            has_standing_queue: disabled_by.is_some() && self.present_state(self.path.now).1,
             is_short: disabled_by == Some(Reason::ShortPath),
             is_oversubscribed: self.is_oversubscribed(),
             is_ack_limited: self.path.is_reverse_path_slow,
@@ -203,14 +214,57 @@ impl DelayController {
         if is_entered {
             self.path.capacity = self.path.train_capacity;
         }
-        let reason = if is_entered { Reason::LossTolerantCc } else { Reason::LossSensitiveCc };
-        if self.is_overflow_shared() {
+        let was_for_queue = std::mem::take(&mut self.is_bbr_for_queue);
+        self.is_bbr_for_queue = is_entered && self.path_state().has_long_queue;
+        let reason = match is_entered {
+            true if self.is_bbr_for_queue => Reason::ShortQueueCc,
+            true => Reason::LossTolerantCc,
+            false => Reason::LossSensitiveCc,
+        };
+        self.drain = self.is_bbr_for_queue.then(|| self.drain_at(now, rate));
+        if self.is_overflow_shared() || self.is_bbr_for_queue || was_for_queue {
             self.quiet_since = now;
             return Some(self.enter(State::Disabled, now, reason));
         }
         let line = self.path.capacity.filter(|_| is_entered);
         let rate = line.map_or(rate, |rate| scaled(rate, START_GAIN));
         Some(self.enter_limited(rate, now, reason))
+    }
+
+    /// Returns the window in which a long queue drains, and its latest end.
+    ///
+    /// Until three rounds have shown the bandwidth, BBR keeps the window of before, and overflows.
+    fn drain_at(&self, now: Duration, rate: Rate) -> (f64, Duration) {
+        let window = bytes(rate, self.path.rtt()) * START_WINDOW_GAIN;
+        let until = now + self.path.samples.rtt() + repair_time(self.path.rtt());
+        (window.max(self.path.least_window()), until)
+    }
+
+    /// Ends the time for the long queue to drain; returns the decision once it is over.
+    fn end_drain(&mut self, now: Duration) -> Option<Decision> {
+        let (_, until) = self.drain.as_mut()?;
+        let rtt = self.path.rtt();
+        let queue = self.path.samples.least_queue(now.saturating_sub(rtt));
+        if queue.is_some_and(|(queue, _)| queue < rtt) {
+            *until = (*until).min(now + repair_time(rtt));
+        }
+        self.drain.take_if(|(_, until)| now >= *until)?;
+        Some(self.enter(State::Disabled, now, Reason::ShortQueueCc))
+    }
+
+    /// Notes whether TCP keeps a long queue; BBR ends it, which does not count.
+    ///
+    /// BBR has two BDPs in flight at most, a queue of an RTT.
+    fn update_long_queue(&mut self, now: Duration) {
+        let samples = &self.path.samples;
+        let from = now.saturating_sub(samples.rtt().max(MIN_ROUND));
+        let Some((queue, _)) = samples.least_queue(from).filter(|_| !self.is_bbr_for_queue) else {
+            return;
+        };
+        let rtt = self.path.rtt();
+        // Shorter ones delay others little, and delays of radio links are as long.
+        let is_long = queue > (rtt * LONG_QUEUE_RTTS).max(MIN_RTO);
+        self.has_long_queue = is_long || self.has_long_queue && queue > rtt;
     }
 
     /// Returns true if the path was left because a queue of others overflows.
@@ -240,6 +294,7 @@ impl DelayController {
         latest: &Observation,
         paced_line: Option<Rate>,
     ) -> Option<Decision> {
+        self.update_long_queue(latest.now);
         let (rate, stands) = self.present_state(latest.now);
         let samples = &self.path.samples;
         let rtt = samples.rtt().max(MIN_ROUND);
@@ -258,6 +313,10 @@ impl DelayController {
         if is_dropped || is_repaired && self.path.line().is_some_and(is_above) {
             self.path.capacity = None;
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
+        }
+        // Without a queue of TCP, the end of what varies the rate does not show.
+        if self.is_bbr_for_queue {
+            return self.end_drain(latest.now);
         }
         // CUBIC flows lose nothing for more than ten seconds.
         let quiet_time = match self.is_pacing_shared() {
@@ -322,7 +381,7 @@ impl DelayController {
                 // The end of slow start then overflows little.
                 let gain =
                     if self.is_pacing_shared() { SHARED_PACING_GAIN } else { 1.0 / START_GAIN };
-                (None, line.map(|rate| scaled(rate, gain)))
+                (self.drain.map(|(window, _)| window), line.map(|rate| scaled(rate, gain)))
             }
             _ => (None, None),
         };
@@ -330,7 +389,8 @@ impl DelayController {
         let pacing = pacing.filter(|_| !self.path.is_reverse_path_slow);
         let pacing = pacing.into_iter().chain(max).min();
         // At the user's maximum, pacing alone keeps the rate.
-        let is_open = self.path.is_paced_alone() || max.is_some() && pacing == max;
+        let is_paced_alone = self.path.is_paced_alone() && self.drain.is_none();
+        let is_open = is_paced_alone || max.is_some() && pacing == max;
         // TCP grows its own window only while that limits it.
         let room = if state == State::Growing { self.path.segments(1.0) } else { 0.0 };
         let window = window.filter(|_| !is_open);

@@ -15,6 +15,8 @@ const LEAST_WINDOW_SEGMENTS: u64 = 2;
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     pub(super) samples: Samples,
+    /// Time of the last observation.
+    pub(super) now: Duration,
     /// Number of data streams.
     pub(super) streams: u32,
     /// Payload of a full segment.
@@ -38,6 +40,7 @@ impl Path {
     pub(super) fn new(rate_max: Option<Rate>) -> Self {
         Self {
             samples: Samples::default(),
+            now: Duration::ZERO,
             streams: 1,
             mss: pacing::DEFAULT_MSS,
             baseline_loss: None,
@@ -52,6 +55,7 @@ impl Path {
     /// Records an observation.
     pub(super) fn record(&mut self, latest: &Observation) {
         self.samples.record(latest);
+        self.now = latest.now;
         self.streams = latest.streams.max(1);
         if latest.mss > Bytes(0) {
             self.mss = latest.mss;

@@ -13,6 +13,10 @@ pub struct PathState {
     pub is_oversubscribed: bool,
     /// True if other flows or a varying rate keep a queue despite lower rates.
     pub has_foreign_queue: bool,
+    /// True if TCP, to which the path is left, keeps a queue of several RTTs (bufferbloat).
+    pub has_long_queue: bool,
+    /// True if a queue stands now on a path that is left to TCP.
+    pub has_standing_queue: bool,
     /// True if a queue of acknowledgements limits the rate.
     pub is_ack_limited: bool,
 }

@@ -85,6 +85,8 @@ pub enum Reason {
     CongestedLoss,
     /// The congestion control is now loss-tolerant.
     LossTolerantCc,
+    /// The congestion control is now BBR, whose queue is shorter than TCP's.
+    ShortQueueCc,
     /// The congestion control is loss-based again.
     LossSensitiveCc,
     /// The rate is unsteady.
@@ -140,6 +142,7 @@ impl fmt::Display for Reason {
             Self::ProbeUp => f.write_str("probing for more bandwidth"),
             Self::ShortPath => f.write_str("the path is too short for a limit"),
             Self::LossTolerantCc => f.write_str("pacing limits the path; BBR tolerates the losses"),
+            Self::ShortQueueCc => f.write_str("BBR keeps a shorter queue than TCP"),
             Self::LossSensitiveCc => f.write_str("losses count again; BBR is no longer used"),
             Self::CongestedLoss => f.write_str("losses continue without a self-induced queue"),
             Self::CongestedQueue(queue) => {

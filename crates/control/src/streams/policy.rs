@@ -49,8 +49,10 @@ pub struct PathConditions {
     pub is_at_rate_max: bool,
     /// True if the windows of all streams are nearly full, and the capacity is unknown.
     pub is_window_limited: bool,
-    /// True if the sender's streams may use BBR, and it was not tried yet.
+    /// True if the streams may use BBR, and losses have not led to it yet.
     pub has_bbr: bool,
+    /// The same because of a long queue.
+    pub has_bbr_for_queue: bool,
     /// Current bottleneck.
     pub bottleneck: Bottleneck,
     /// CPU time of a stream as a share of the time, 0 to 1; of the side with more.
@@ -91,6 +93,8 @@ pub enum LimitingFactor {
     Congestion,
     /// The same without a queue; a BBR trial can distinguish the two.
     LossWithoutQueue,
+    /// TCP keeps a queue of several RTTs; BBR keeps a shorter one.
+    LongQueue,
     /// The windows that the hosts allow are full.
     WindowLimit,
     /// Each stream saturates a CPU, and other CPUs are idle.
@@ -113,6 +117,7 @@ impl PathConditions {
     /// - On a congested or randomly lossy path each stream gets its share, so more streams get
     ///   more. Without a queue, BBR is tried first: it ignores such losses and needs no more
     ///   streams.
+    /// - A queue of several RTTs delays all flows and fills the path no better than BBR's.
     /// - At a host bottleneck, more streams help only if each saturates a CPU and others are idle;
     ///   a disk reads one file faster than eight.
     #[must_use]
@@ -132,7 +137,7 @@ impl PathConditions {
             }
             LimitingFactor::CpuPerStream => self.more(self.cpus),
             LimitingFactor::Congestion | LimitingFactor::WindowLimit => self.more(self.max_streams),
-            LimitingFactor::LossWithoutQueue => SearchDirection::TryBbr,
+            LimitingFactor::LossWithoutQueue | LimitingFactor::LongQueue => SearchDirection::TryBbr,
             LimitingFactor::PathFull
             | LimitingFactor::RateMax
             | LimitingFactor::ShortPath
@@ -154,6 +159,9 @@ impl PathConditions {
         // The rate limiter blocks the sender, so it is not the bottleneck.
         if self.is_at_rate_max {
             return LimitingFactor::RateMax;
+        }
+        if self.path.has_long_queue && self.has_bbr_for_queue {
+            return LimitingFactor::LongQueue;
         }
         if self.is_path_full && !self.path.is_short {
             return LimitingFactor::PathFull;
@@ -232,6 +240,7 @@ impl fmt::Display for LimitingFactor {
             Self::Acknowledgements => "acknowledgements queue on the reverse path",
             Self::SharedQueue => "other flows keep a queue",
             Self::Congestion => "the path has cross traffic or random loss",
+            Self::LongQueue => "TCP keeps a queue of several RTTs",
             Self::LossWithoutQueue => "losses continue at lower rates",
             Self::CpuPerStream => "each stream saturates a CPU and others are idle",
             Self::Host(Bottleneck::Sender) => "the sender has nothing to send",
@@ -252,6 +261,8 @@ mod tests {
         is_oversubscribed: false,
         is_ack_limited: false,
         has_foreign_queue: false,
+        has_long_queue: false,
+        has_standing_queue: false,
     };
     const LOSSY_PATH: PathState = PathState { is_lossy: true, ..USUAL_PATH };
     const SHORT_PATH: PathState = PathState { is_short: true, ..USUAL_PATH };
@@ -269,6 +280,7 @@ mod tests {
         is_at_rate_max: false,
         is_window_limited: false,
         has_bbr: false,
+        has_bbr_for_queue: false,
         bottleneck: Bottleneck::Path,
         busy: 0.2,
         cpus: 8,
@@ -306,6 +318,12 @@ mod tests {
         );
         let full = PathConditions { is_path_full: true, has_bbr: true, ..lossy(State::Disabled) };
         assert_eq!(full.search_direction(), (SearchDirection::Keep, LimitingFactor::PathFull));
+        let path = PathState { has_long_queue: true, has_foreign_queue: true, ..USUAL_PATH };
+        let bloated = PathConditions { path, has_bbr_for_queue: true, has_bbr: false, ..full };
+        let tried = (SearchDirection::TryBbr, LimitingFactor::LongQueue);
+        assert_eq!(bloated.search_direction(), tried);
+        let without = PathConditions { has_bbr_for_queue: false, is_path_full: false, ..bloated };
+        assert_eq!(without.search_direction(), kept);
         assert_eq!(offers(State::Limited), (SearchDirection::Keep, LimitingFactor::PathFull));
         for state in [State::Probing, State::StartBounded, State::StartOpen] {
             assert_eq!(of(state), (SearchDirection::Keep, LimitingFactor::Unknown));

@@ -132,6 +132,7 @@ pub struct StreamTuner {
     /// Loss of the path while the streams run BBR; `None` without BBR.
     bbr_baseline: Option<LossSample>,
     has_tried_bbr: bool,
+    has_tried_bbr_for_queue: bool,
     /// BBR trials without both samples.
     inconclusive_trials: u32,
     /// True if losses continued without a queue since the window limit was removed.
@@ -159,6 +160,7 @@ impl StreamTuner {
             is_fast_line_checked: false,
             bbr_baseline: None,
             has_tried_bbr: false,
+            has_tried_bbr_for_queue: false,
             inconclusive_trials: 0,
             was_lossy: false,
             bbr_loss_intervals: None,
@@ -306,6 +308,7 @@ impl StreamTuner {
             let spent = latest.hosts.busy[side].saturating_sub(earlier.hosts.busy[side]);
             spent.as_secs_f64() / threads
         };
+        let may_try_bbr = latest.has_bbr && self.bbr_baseline.is_none();
         PathConditions {
             streams: self.streams,
             min_streams: latest.min_streams,
@@ -317,7 +320,8 @@ impl StreamTuner {
             is_path_full: self.is_path_full(earlier, latest),
             is_at_rate_max: fills_line(rate_between(earlier, latest), latest.rate_max),
             is_window_limited: is_window_limited(rate_between(earlier, latest), latest),
-            has_bbr: latest.has_bbr && !self.has_tried_bbr,
+            has_bbr: may_try_bbr && !self.has_tried_bbr,
+            has_bbr_for_queue: may_try_bbr && !self.has_tried_bbr_for_queue,
             bottleneck: bottleneck(sender, receiver),
             busy: busy(0).max(busy(1)),
             cpus: latest.hosts.cpus,
@@ -365,7 +369,10 @@ impl StreamTuner {
             SearchDirection::More(max) => {
                 Selection::More(ExpSelection::new(self.streams, max), max)
             }
-            SearchDirection::TryBbr => Selection::Bbr(Trial::default()),
+            SearchDirection::TryBbr if factor == LimitingFactor::LongQueue => {
+                Selection::Bbr(Trial::of_long_queue())
+            }
+            SearchDirection::TryBbr => Selection::Bbr(Trial::of_losses()),
         };
         let is_bbr = matches!(selection, Selection::Bbr(_));
         let is_same = |start: &&Observation| {
@@ -410,7 +417,7 @@ impl StreamTuner {
         let now = latest.now;
         self.result = Some(self.new_result(search.factor, latest));
         if let Selection::Bbr(trial) = &search.selection {
-            return self.end_trial(trial, latest);
+            return self.end_trial(trial, search.factor, latest);
         }
         match search.selection.best_streams() {
             Some(best) => self.decide(best.streams, now, Reason::SearchResult(best.reason)),
@@ -422,8 +429,13 @@ impl StreamTuner {
     ///
     /// Without BBR, the number of streams is searched next; BBR may be tried again if the line was
     /// full before.
-    fn end_trial(&mut self, trial: &Trial, latest: &Observation) -> Option<Decision> {
-        let (outcome, losses) = trial.outcome(latest.capacity, latest.path.has_foreign_queue);
+    fn end_trial(
+        &mut self,
+        trial: &Trial,
+        factor: LimitingFactor,
+        latest: &Observation,
+    ) -> Option<Decision> {
+        let (outcome, losses) = trial.outcome(latest.capacity, latest.path);
         self.bbr_loss_intervals = matches!(outcome, TrialOutcome::Kept(..)).then_some(0);
         let was_full = match outcome {
             TrialOutcome::NoGain(earlier, _) => fills_line(earlier, latest.capacity),
@@ -433,7 +445,10 @@ impl StreamTuner {
         let is_retried = was_full
             || outcome == TrialOutcome::Inconclusive
                 && self.inconclusive_trials < MAX_INCONCLUSIVE_TRIALS;
-        self.has_tried_bbr = !is_retried;
+        match factor {
+            LimitingFactor::LongQueue => self.has_tried_bbr_for_queue = !is_retried,
+            _ => self.has_tried_bbr = !is_retried,
+        }
         if self.bbr_loss_intervals.is_none() && !was_full {
             self.result = None;
         }
@@ -546,6 +561,9 @@ impl fmt::Display for Reason {
             Self::TryFewer(factor) => write!(f, "{factor}: fewer streams may carry as much"),
             Self::TryMore(factor) => write!(f, "{factor}: more streams may carry more"),
             Self::SearchResult(reason) => reason.fmt(f),
+            Self::TryBbr(LimitingFactor::LongQueue) => {
+                write!(f, "{}: BBR may keep a shorter one", LimitingFactor::LongQueue)
+            }
             Self::TryBbr(factor) => write!(f, "{factor}: BBR may carry more"),
             Self::BbrTrial(outcome) => outcome.fmt(f),
             Self::LossIncreased => {

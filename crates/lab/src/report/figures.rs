@@ -5,7 +5,6 @@ use crate::model::settings::Settings;
 use crate::report::regret::{MIN_SHARING, Regret, median};
 use bankfull_control::pacing::DEFAULT_MTU;
 use bankfull_sim::link::queue::QueueConfig;
-use bankfull_sim::link::rate::RateVariation;
 use bankfull_sim::{CrossTraffic, LinkConfig, Loss};
 use std::collections::BTreeMap;
 
@@ -52,8 +51,8 @@ pub struct PathTraits {
 impl PathTraits {
     /// Properties of the path of settings.
     ///
-    /// A trace falls faster than a sender can know, a silence and a smaller MTU lose what is sent
-    /// meanwhile; squares, walks and steps count as paths that lose nothing.
+    /// A silence and a smaller MTU lose what is sent meanwhile; traces, squares, walks and steps
+    /// count as paths that lose nothing.
     ///
     /// # Errors
     /// If the settings describe no path.
@@ -79,7 +78,6 @@ fn loses(link: &LinkConfig, hosts_use_ecn: bool) -> bool {
     link.loss != Loss::None
         || link.cross != CrossTraffic::None
         || drops_early
-        || matches!(link.variation, RateVariation::Trace(_))
         || !link.silences.is_empty()
         || !link.impairments.mtu_changes.is_empty()
 }
@@ -204,10 +202,12 @@ mod tests {
 
     #[test]
     fn words_of_links_tell_whether_a_path_loses() {
-        for word in ["policer:50mbit,64kB", "jitter:8ms", "steps:50mbit@6s", "rtt:60ms@6s"] {
+        for word in
+            ["policer:50mbit,64kB", "jitter:8ms", "steps:50mbit@6s", "rtt:60ms@6s", "trace:wifi"]
+        {
             assert!(!traits(&format!("link = ['{word}']")).loses, "{word}");
         }
-        for word in ["loss:1%", "codel", "trace:wifi", "silence:300ms@6s", "mtu:1300@6s"] {
+        for word in ["loss:1%", "codel", "silence:300ms@6s", "mtu:1300@6s"] {
             assert!(traits(&format!("link = ['{word}']")).loses, "{word}");
         }
         assert!(traits("loss = '0.1%'").loses && traits("beside = ['cubic']").loses);

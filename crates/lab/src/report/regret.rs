@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// demand of others. (chosen: a choice that takes the share of others is no standard)
 pub const MIN_SHARING: f64 = 0.9;
 
+/// Difference of fairness that is none. (chosen: more than the chance of a single run)
+const SHARING_DEVIATION: f64 = 0.01;
+
 /// Resamples of a bootstrap interval, and its bounds. (Efron and Tibshirani 1993: 1000 or more)
 const RESAMPLES: usize = 2000;
 const BOUNDS: (f64, f64) = (0.025, 0.975);
@@ -55,7 +58,7 @@ pub struct Record {
 
 /// Best choice of a path, from the runs of all choices; `None` without valid runs.
 ///
-/// Choices that are unfair to others count only if all are; then the fairest is the best.
+/// Choices that are unfair to others count only if all are; then the best of the fairest.
 #[must_use]
 pub fn best_choice<'r>(choices: &'r [Record], path: &str) -> Option<&'r str> {
     let mut by_name: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
@@ -69,8 +72,10 @@ pub fn best_choice<'r>(choices: &'r [Record], path: &str) -> Option<&'r str> {
     let share = |runs: &[&Record]| median_of(runs, &|run| run.share);
     let fair = by_name.iter().filter(|(_, runs)| sharing(runs) >= MIN_SHARING);
     let best = fair.max_by(|a, b| share(a.1).total_cmp(&share(b.1)));
-    let fairest = || by_name.iter().max_by(|a, b| sharing(a.1).total_cmp(&sharing(b.1)));
-    best.or_else(fairest).map(|(name, _)| *name)
+    let most = by_name.values().map(|runs| sharing(runs)).max_by(f64::total_cmp)?;
+    let fairest = by_name.iter().filter(|(_, runs)| sharing(runs) >= most - SHARING_DEVIATION);
+    let fairest = fairest.max_by(|a, b| share(a.1).total_cmp(&share(b.1)));
+    best.or(fairest).map(|(name, _)| *name)
 }
 
 /// Regret of a contender on a path.
@@ -209,6 +214,7 @@ mod tests {
         assert_eq!(best_choice(&choices(0.6, 0.95), "p"), Some("fair"));
         assert_eq!(best_choice(&choices(0.91, 0.95), "p"), Some("fast"));
         assert_eq!(best_choice(&choices(0.6, 0.7), "p"), Some("fair"), "the fairest");
+        assert_eq!(best_choice(&choices(0.695, 0.7), "p"), Some("fast"), "as fair");
         assert_eq!(best_choice(&choices(0.6, 0.95), "q"), None);
         let mut void = choices(0.95, 0.95);
         void[0].void = Some("late".to_owned());
