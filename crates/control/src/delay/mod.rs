@@ -126,7 +126,7 @@ impl DelayController {
             ),
             has_foreign_queue,
             has_long_queue: disabled_by.is_some() && self.has_long_queue,
-            has_standing_queue: disabled_by.is_some() && self.present_state(self.path.now).1,
+            has_standing_queue: self.is_bbr_for_queue && self.present_state(self.path.now).1,
             is_short: disabled_by == Some(Reason::ShortPath),
             is_oversubscribed: self.is_oversubscribed(),
             is_ack_limited: self.path.is_reverse_path_slow,
@@ -177,7 +177,8 @@ impl DelayController {
         let paced_line = self.path.line();
         self.path.record(latest);
         if self.path.is_short() {
-            let is_disabled = self.state == State::Disabled;
+            // A window in which a queue drains ends as well.
+            let is_disabled = self.state == State::Disabled && self.drain.take().is_none();
             return (!is_disabled).then(|| self.enter_disabled(latest.now, Reason::ShortPath));
         }
         if let Some(decision) = self.start_with_estimate(latest.now) {
@@ -206,7 +207,11 @@ impl DelayController {
         baseline_loss: Option<LossSample>,
     ) -> Option<Decision> {
         let before = std::mem::replace(&mut self.path.baseline_loss, baseline_loss);
-        if before.is_some() == baseline_loss.is_some() || self.path.is_short() {
+        if before.is_some() == baseline_loss.is_some() {
+            return None;
+        }
+        let was_for_queue = std::mem::take(&mut self.is_bbr_for_queue);
+        if self.path.is_short() {
             return None;
         }
         self.limiter.forget_losses();
@@ -214,7 +219,6 @@ impl DelayController {
         if is_entered {
             self.path.capacity = self.path.train_capacity;
         }
-        let was_for_queue = std::mem::take(&mut self.is_bbr_for_queue);
         self.is_bbr_for_queue = is_entered && self.path_state().has_long_queue;
         let reason = match is_entered {
             true if self.is_bbr_for_queue => Reason::ShortQueueCc,

@@ -1,5 +1,7 @@
 //! Tests of the controller over a fluid model of a path: one queue, and a delay of an RTT.
 
+mod long_queue_tests;
+
 use super::*;
 use crate::bottleneck::Bottleneck;
 use std::collections::VecDeque;
@@ -352,43 +354,6 @@ fn overflow_of_others_leaves_half_of_the_line_to_them_under_bbr() {
     let half = Some((State::Disabled, open, Some(mbit(150.0))));
     assert_eq!(pacing(Some(baseline)), half);
     assert_eq!(pacing(None), Some((State::Disabled, open, Some(mbit(300.0 / 0.98)))));
-}
-
-#[test]
-fn long_queue_of_tcp_leaves_the_path_to_bbr() {
-    let mut fluid = Fluid::new(10.0, 50);
-    fluid.run(3_000);
-    // The rate falls again and again, and then TCP fills a buffer of a second.
-    fluid.buffer = MS * 1_000;
-    fluid.extra_delay = MS * 150;
-    fluid.capacity = 4.0;
-    fluid.run(4_000);
-    assert_eq!(fluid.controller.state(), State::Disabled, "{:?}", fluid.decisions.last());
-    fluid.run(3_000);
-    assert!(fluid.controller.path_state().has_long_queue);
-    let baseline = LossSample { retransmits: 0, segments: 10_000 };
-    let found = fluid.controller.on_loss_tolerant_cc(fluid.now, Some(baseline));
-    let entered = found.map(|decision| (decision.state, decision.reason));
-    assert_eq!(entered, Some((State::Disabled, Reason::ShortQueueCc)));
-    // Two BDPs, in which the queue drains.
-    let window = found.map_or(0, |decision| decision.window.0) as f64;
-    assert!(window < 2.5 * 4e6 / 8.0 * 0.2, "{window}");
-    fluid.apply(found);
-    fluid.run(6_000);
-    let last = fluid.decisions.last().map(|decision| (decision.reason, decision.window));
-    assert_eq!(last, Some((Reason::ShortQueueCc, Bytes::gib(1))));
-    // Without losses and with a short queue, BBR stays alone.
-    (fluid.extra_delay, fluid.queue, fluid.window) = (Duration::ZERO, 0.0, 4e5);
-    fluid.requests.clear();
-    fluid.run(60_000);
-    assert_eq!(fluid.controller.state(), State::Disabled);
-    let ended = fluid.controller.on_loss_tolerant_cc(fluid.now, None);
-    let ended = ended.map(|decision| (decision.state, decision.reason));
-    assert_eq!(ended, Some((State::Disabled, Reason::LossSensitiveCc)));
-    // A short queue of TCP is none any more, and the path is limited again.
-    fluid.run(25_000);
-    assert!(!fluid.controller.path_state().has_long_queue);
-    assert!(fluid.has_reason(|reason| matches!(reason, Reason::Quiet)));
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub struct PathState {
     pub has_foreign_queue: bool,
     /// True if TCP, to which the path is left, keeps a queue of several RTTs (bufferbloat).
     pub has_long_queue: bool,
-    /// True if a queue stands now on a path that is left to TCP.
+    /// True if a queue stands now under BBR, which runs because of a long one.
     pub has_standing_queue: bool,
     /// True if a queue of acknowledgements limits the rate.
     pub is_ack_limited: bool,
