@@ -237,11 +237,11 @@ impl DelayController {
 
     /// Returns the window in which a long queue drains, and its latest end.
     ///
+    /// BBR itself measures the min RTT anew after this time.
     /// Until three rounds have shown the bandwidth, BBR keeps the window of before, and overflows.
     fn drain_at(&self, now: Duration, rate: Rate) -> (f64, Duration) {
         let window = bytes(rate, self.path.rtt()) * START_WINDOW_GAIN;
-        let until = now + self.path.samples.rtt() + repair_time(self.path.rtt());
-        (window.max(self.path.least_window()), until)
+        (window.max(self.path.least_window()), now + MIN_RTT_FILTER_LEN)
     }
 
     /// Ends the time for the long queue to drain; returns the decision once it is over.

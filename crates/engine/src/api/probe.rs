@@ -334,9 +334,13 @@ impl ProbeResult {
 
 /// Returns the median rate of the seconds in the second half; of shorter intervals if the probe was
 /// short.
+///
+/// Streams that have sent all count no more, while a slow path may carry their data for seconds.
 fn steady_rate(samples: &[Sample]) -> Rate {
-    let end = samples.last().map(|sample| sample.at).unwrap_or_default();
-    let second_half = samples.iter().filter(|sample| sample.at >= end / 2);
+    let carried = samples.last().map(|sample| sample.carried).unwrap_or_default();
+    let end = samples.iter().find(|sample| sample.carried == carried).map(|sample| sample.at);
+    let end = end.unwrap_or_default();
+    let second_half = samples.iter().filter(|sample| (end / 2..=end).contains(&sample.at));
     let mut rates = Vec::new();
     let mut from: Option<&Sample> = None;
     for sample in second_half {
@@ -404,6 +408,13 @@ mod tests {
         let messages = result.messages.join(". ");
         assert!(messages.contains("the path is filled"), "{messages}");
         assert!(messages.contains("none of 800 probes lost"), "{messages}");
+    }
+
+    #[test]
+    fn probe_rate_excludes_the_time_after_the_data() {
+        let samples = samples(&[10, 400, 940, 940, 940, 900, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let result = ProbeResult::new(&samples, Summary::default(), false, None);
+        assert_eq!(result.rate.bits_per_sec() / 1_000_000, 940);
     }
 
     #[test]

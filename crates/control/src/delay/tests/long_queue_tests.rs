@@ -31,6 +31,8 @@ fn long_queue_of_tcp_leaves_the_path_to_bbr() {
     // Two BDPs of the rate and the RTT without the queue, in which it drains.
     assert!((40_000..60_000).contains(&last(&fluid).1), "{:?}", last(&fluid));
     fluid.run(6_000);
+    assert!((40_000..60_000).contains(&last(&fluid).1), "a queue of three RTTs stands");
+    fluid.run(5_000);
     assert_eq!(last(&fluid), (Reason::ShortQueueCc, 1 << 30));
     // Without losses and with a short queue, BBR stays alone.
     (fluid.extra_delay, fluid.queue, fluid.window) = (Duration::ZERO, 0.0, 4e5);
@@ -46,6 +48,14 @@ fn long_queue_of_tcp_leaves_the_path_to_bbr() {
     fluid.run(25_000);
     assert!(!fluid.controller.path_state().has_long_queue);
     assert!(fluid.has_reason(|reason| matches!(reason, Reason::Quiet)));
+}
+
+#[test]
+fn drain_ends_once_the_queue_is_short() {
+    let mut fluid = left_to_bbr();
+    (fluid.extra_delay, fluid.queue) = (Duration::ZERO, 0.0);
+    fluid.run(1_000);
+    assert_eq!(last(&fluid), (Reason::ShortQueueCc, 1 << 30));
 }
 
 #[test]
