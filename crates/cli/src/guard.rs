@@ -12,7 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Guards the port that the flags describe.
 pub(crate) fn run(flags: &GuardFlags) -> Exit {
-    let mut output = GuardOutput::new(Output::standard(), flags);
+    let mut output = match GuardOutput::standard(flags) {
+        Ok(output) => output,
+        Err(error) => {
+            Output::standard().error(&error.to_string());
+            return error.kind().into();
+        }
+    };
     let result = match &flags.interface {
         Some(interface) => guard(interface, flags, &mut output),
         // Without an interface, clap demands --release.

@@ -1,6 +1,8 @@
 //! Output of the guard: a line a second, a table, or JSON lines.
 
 use super::guard_table::Table;
+use super::handles::failure_text;
+use super::queued::{Backlog, QueuedWriter};
 use super::text::{printable_json, printable_text};
 use super::{Output, SCHEMA};
 use crate::exit::Exit;
@@ -8,22 +10,40 @@ use crate::flags::GuardFlags;
 use bankfull::Error;
 use bankfull_guard::{Config, Event, Mode, Status};
 use serde_json::{Value, json};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
-/// Output of the guard.
+/// Longest time for which the end waits for a reader of the output. (chosen: a terminal that was
+/// stopped must not keep the command)
+const END_TIME: Duration = Duration::from_secs(1);
+
+/// Output of the guard, which never waits for its reader: windows would be lifted meanwhile.
 pub(crate) struct GuardOutput {
     output: Output,
+    /// What standard output and standard error have not taken yet.
+    backlogs: [Backlog; 2],
     is_json: bool,
     /// Present if the table is shown.
     table: Option<Table>,
 }
 
 impl GuardOutput {
-    /// Creates the output that the flags select.
-    pub(crate) fn new(output: Output, flags: &GuardFlags) -> Self {
+    /// Creates the output that the flags select, to the standard streams.
+    ///
+    /// # Errors
+    ///
+    /// No thread can be started.
+    pub(crate) fn standard(flags: &GuardFlags) -> Result<Self, Error> {
+        let queued = |stream: Box<dyn Write + Send>| {
+            QueuedWriter::start(stream).map_err(|error| Error::thread_start(&error))
+        };
+        let (out, waiting_out) = queued(Box::new(io::stdout()))?;
+        let (err, waiting_err) = queued(Box::new(io::stderr()))?;
+        let output = Output::new(Box::new(out), Box::new(err));
         let table = flags.top.then(Table::default);
-        Self { output, is_json: flags.json, table }
+        Ok(Self { output, backlogs: [waiting_out, waiting_err], is_json: flags.json, table })
     }
 
     /// Shows that the guard has started.
@@ -67,14 +87,15 @@ impl GuardOutput {
 
     /// Shows an event.
     pub(crate) fn event(&mut self, event: &Event<'_>) {
+        let lost = self.backlogs.iter().map(Backlog::lost).sum();
         if self.is_json {
-            self.put(&event_json(event));
+            self.put(&event_json(event, lost));
             return;
         }
         let Some(table) = &mut self.table else {
             match event {
                 Event::Status(status) if status.active > 0 => {
-                    self.output.message(&status_line(status));
+                    self.output.message(&status_line(status, lost));
                 }
                 Event::Guest(name, is_followed) => {
                     self.output.message(&guest_line(name, *is_followed));
@@ -85,20 +106,26 @@ impl GuardOutput {
         };
         table.update(event);
         if let Event::Status(status) = event {
-            let text = table.text(&status_line(status));
+            let text = table.text(&status_line(status, lost));
             self.output.data(text.as_bytes());
         }
     }
 
-    /// Shows how the command ends.
-    pub(crate) fn end(&mut self, result: &Result<(), Error>) -> Exit {
-        match (result, self.output.failure()) {
-            (Err(error), _) => {
-                self.output.error(&error.to_string());
-                error.kind().into()
-            }
+    /// Shows how the command ends, and waits a while until all is shown.
+    pub(crate) fn end(self, result: &Result<(), Error>) -> Exit {
+        let Self { mut output, backlogs: [waiting_out, waiting_err], .. } = self;
+        if let Err(error) = result {
+            output.error(&error.to_string());
+        }
+        let failure = output.failure();
+        // The threads end with their streams.
+        drop(output);
+        let late = waiting_out.wait(END_TIME).filter(|error| error.kind() != ErrorKind::BrokenPipe);
+        waiting_err.wait(END_TIME);
+        match (result, failure.or_else(|| late.as_ref().map(failure_text))) {
+            (Err(error), _) => error.kind().into(),
             (Ok(()), Some(failure)) => {
-                self.output.error(&failure);
+                Output::standard().error(&failure);
                 Exit::Local
             }
             (Ok(()), None) => Exit::Done,
@@ -118,7 +145,8 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-fn status_line(status: &Status) -> String {
+/// Returns a status in words; `lost` is the number of lines that were not shown.
+fn status_line(status: &Status, lost: u64) -> String {
     let capacity = status.capacity.map_or(String::new(), |capacity| format!(" of {capacity}"));
     let state = match () {
         () if status.is_rolled_back => "windows free, as less arrived with them",
@@ -134,6 +162,7 @@ fn status_line(status: &Status) -> String {
         (status.unfollowed, "from before the guard, which this kernel cannot follow"),
         (status.lost_events, "events lost"),
         (status.refused, "windows that the kernel did not set"),
+        (lost, "lines of output lost, as they were not read"),
     ] {
         if count > 0 {
             line.push_str(&format!("; {count} {text}"));
@@ -150,7 +179,8 @@ fn guest_line(name: &str, is_followed: bool) -> String {
     }
 }
 
-fn event_json(event: &Event<'_>) -> Value {
+/// Returns an event as JSON; `lost` is the number of lines that were not shown.
+fn event_json(event: &Event<'_>, lost: u64) -> Value {
     match event {
         Event::Opened(connection) => json!({
             "event": "connection",
@@ -200,6 +230,7 @@ fn event_json(event: &Event<'_>) -> Value {
             "unfollowed": status.unfollowed,
             "lost_events": status.lost_events,
             "refused": status.refused,
+            "lost_lines": lost,
         }),
     }
 }

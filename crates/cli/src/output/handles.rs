@@ -52,9 +52,13 @@ impl Output {
 
     /// Returns the reason why standard output could not be written, if any.
     pub(crate) fn failure(&self) -> Option<String> {
-        let local = |e: &Error| bankfull::Error::local("cannot write to standard output", e);
-        self.out.failure.as_ref().map(|e| local(e).to_string())
+        self.out.failure.as_ref().map(failure_text)
     }
+}
+
+/// Returns the message of a failure of standard output.
+pub(super) fn failure_text(failure: &Error) -> String {
+    bankfull::Error::local("cannot write to standard output", failure).to_string()
 }
 
 /// Stream that is not used again after a failure.

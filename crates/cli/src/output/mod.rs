@@ -15,6 +15,7 @@ mod json;
 mod listing;
 mod probe_result;
 mod progress;
+mod queued;
 mod quiet;
 mod rate_meter;
 mod render;
