@@ -187,14 +187,20 @@ static __always_inline int set_window(void *target, struct control *control, str
 	return !failed;
 }
 
+/* Returns whether the kernel has replaced a clamp, as when the ratio of data to memory changes, or
+ * when its buffer grows after a burst. */
+static __always_inline int is_replaced(const struct tracked *tracked, const struct tcp_sock *tp)
+{
+	return tracked->wanted && tp->window_clamp != tracked->applied;
+}
+
 /* Applies the order of the guard, or lifts the window. */
 static __always_inline void apply_order(void *target, struct control *control, struct slot *slot,
 					struct tracked *tracked, struct tcp_sock *tp, __u64 now)
 {
 	__u32 wanted = wanted_window(control, slot, &tracked->starting, now);
 
-	/* The kernel replaces the clamp when the ratio of data to memory changes. */
-	if (wanted == tracked->wanted && (!wanted || tp->window_clamp == tracked->applied))
+	if (wanted == tracked->wanted && !is_replaced(tracked, tp))
 		return;
 	/* Before Linux 6.8, any clamp during a closed window closes it for good. */
 	if (tp->rcv_wnd == 0 && (wanted || !control->lifts_closed))
@@ -264,10 +270,10 @@ static __always_inline void open_connection(struct bpf_sock_ops *ctx, struct con
  * the host sends passes here; the guard reads a slot each tick, which is half of `start_ns`.
  */
 static __always_inline int is_recent(const struct control *control, struct tracked *tracked,
-				     __u64 now)
+				     const struct tcp_sock *tp, __u64 now)
 {
 	if (now >= tracked->updated_ns + control->start_ns / UPDATES_PER_START ||
-	    now > tracked->starting.active_ns + PAUSE_NS)
+	    now > tracked->starting.active_ns + PAUSE_NS || is_replaced(tracked, tp))
 		return 0;
 	tracked->starting.active_ns = now;
 	return 1;
@@ -289,7 +295,7 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 		return;
 	/* The time of this packet: to read the clock takes 90 ns on a virtual machine. */
 	now = tp->tcp_mstamp * NS_PER_US;
-	if (is_recent(control, tracked, now))
+	if (is_recent(control, tracked, tp, now))
 		return;
 	slot = bpf_map_lookup_elem(&slots, &tracked->slot);
 	if (!slot)

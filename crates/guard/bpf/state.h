@@ -240,6 +240,9 @@ static __always_inline __u32 first_window(struct control *control, __u16 remote_
 	if (remembered && *remembered < segments)
 		segments = *remembered;
 	segments = take_window(control, mss, 0, segments * mss) / mss;
+	/* Linux sends in parts of half of the largest window that it was ever offered. */
+	if (segments < 2)
+		segments = 2;
 	return segments < MAX_FIRST_SEGMENTS ? segments : 0;
 }
 

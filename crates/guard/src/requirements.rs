@@ -11,6 +11,9 @@ const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 /// File system that keeps BPF objects alive.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
+/// Offsets of the clocks of this process from those of the kernel.
+const CLOCK_OFFSETS: &str = "/proc/self/timens_offsets";
+
 /// First kernel that clamps windows of established connections. (`tcp_set_window_clamp`)
 const MIN_KERNEL: (u32, u32) = (5, 15);
 
@@ -47,6 +50,12 @@ pub(crate) fn check(guests: &[String]) -> Result<(), Error> {
              CONFIG_DEBUG_INFO_BTF, or use bankfull gather, which needs none"
         )));
     }
+    if has_own_clock(&fs::read_to_string(CLOCK_OFFSETS).unwrap_or_default()) {
+        return Err(Error::new(
+            "the clock of this process is not that of the kernel (time namespace), whose programs \
+             could not tell whether the guard lives: run it outside of the container",
+        ));
+    }
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     if !has_bpf_file_system(&mounts) {
         return Err(Error::new(format!(
@@ -61,6 +70,14 @@ fn has_bpf_file_system(mounts: &str) -> bool {
     mounts.lines().any(|line| {
         let mut words = line.split(' ').skip(1);
         words.next() == Some(BPF_FILE_SYSTEM) && words.next() == Some("bpf")
+    })
+}
+
+/// True if a list of clock offsets sets the monotonic clock, by which the heartbeat is compared.
+fn has_own_clock(offsets: &str) -> bool {
+    offsets.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("monotonic") && words.any(|offset| offset != "0")
     })
 }
 
@@ -99,6 +116,18 @@ mod tests {
         assert!(missing_rights(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN).is_empty());
         assert_eq!(missing_rights(CapabilitySet::SYS_ADMIN), ["CAP_NET_ADMIN"]);
         assert_eq!(missing_rights(CapabilitySet::BPF), ["CAP_PERFMON", "CAP_NET_ADMIN"]);
+    }
+
+    #[test]
+    fn offset_of_the_monotonic_clock_is_found() {
+        assert!(!has_own_clock(
+            "monotonic           0         0\nboottime            7         0\n"
+        ));
+        assert!(has_own_clock(
+            "monotonic         100         0\nboottime            0         0\n"
+        ));
+        assert!(has_own_clock("monotonic           0 500000000\n"));
+        assert!(!has_own_clock(""), "kernels before 5.6");
     }
 
     #[test]

@@ -33,9 +33,9 @@ static HOST: Mutex<()> = Mutex::new(());
 
 /// Two hosts, of which the second receives.
 pub(super) struct Scene {
-    guard: Option<Child>,
+    pub(super) guard: Option<Child>,
     pub(super) hosts: Hosts,
-    program: PathBuf,
+    pub(super) program: PathBuf,
     scratch: TempDir,
     _host: MutexGuard<'static, ()>,
 }
@@ -73,11 +73,11 @@ impl Scene {
         Some(Self { guard: None, hosts, program, scratch, _host: host })
     }
 
-    fn output(&self) -> PathBuf {
+    pub(super) fn output(&self) -> PathBuf {
         self.scratch.path().join("guard.out")
     }
 
-    fn command(&self, interface: &str, flags: &[&str]) -> Command {
+    pub(super) fn command(&self, interface: &str, flags: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["guard", "--interface", interface, "--json", "--link-rate", "1gbit"]);
         command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -89,7 +89,12 @@ impl Scene {
     }
 
     pub(super) fn start_guard_at(&mut self, interface: &str, flags: &[&str]) {
-        let mut command = self.command(interface, flags);
+        let command = self.command(interface, flags);
+        self.start(command);
+    }
+
+    /// Starts a guard by a command that shows JSON lines.
+    pub(super) fn start(&mut self, mut command: Command) {
         command.stdout(File::create(self.output()).unwrap());
         let mut guard = self.hosts.spawn(1, &mut command).unwrap();
         wait_until("start", || {
@@ -126,8 +131,23 @@ impl Scene {
         guard.wait().unwrap().success()
     }
 
+    /// Waits for the end of the guard; returns whether it succeeded, and its messages.
+    pub(super) fn wait_for_end(&mut self) -> (bool, String) {
+        let mut guard = self.guard.take().unwrap();
+        let status = guard.wait().unwrap();
+        let mut text = String::new();
+        guard.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (status.success(), text)
+    }
+
+    /// True if no guard has left anything.
+    pub(super) fn is_clean(&self) -> bool {
+        let released = Command::new(&self.program).args(["guard", "--release"]).output().unwrap();
+        String::from_utf8_lossy(&released.stderr).contains("no guard has left anything")
+    }
+
     /// Connects the hosts, without data yet.
-    fn connect(&self, count: usize) -> (Vec<TcpStream>, Vec<TcpStream>) {
+    pub(super) fn connect(&self, count: usize) -> (Vec<TcpStream>, Vec<TcpStream>) {
         let address = SocketAddr::from((Hosts::address(1), PORT));
         let listener = self.hosts.run_on(1, || TcpListener::bind(address)).unwrap();
         let pair = |_| {
@@ -173,7 +193,7 @@ impl Drop for Scene {
 
 impl Flows {
     /// Returns the largest window that a receiver offers.
-    fn max_window(&self) -> u32 {
+    pub(super) fn max_window(&self) -> u32 {
         let windows = self.receivers.iter().map(|one| bankfull_sys::tcp_info(one).unwrap().rcv_wnd);
         windows.map(Option::unwrap_or_default).max().unwrap_or_default()
     }
@@ -247,6 +267,24 @@ fn guard_holds_windows_and_lifts_them_at_its_end() {
 }
 
 #[test]
+fn replaced_clamp_is_set_again_before_a_window_is_offered() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let flows = scene.send(scene.connect(4));
+    wait_until("windows fit the port", || {
+        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
+    });
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        for receiver in &flows.receivers {
+            bankfull_sys::set_window_clamp(receiver, 4 << 20).unwrap();
+        }
+        assert!(flows.max_window() < FREE_WINDOW / 2, "{}", flows.max_window());
+        thread::sleep(Duration::from_micros(500));
+    }
+}
+
+#[test]
 fn connections_that_start_together_share_the_port() {
     let Some(mut scene) = Scene::new() else { return };
     scene.start_guard(&["--mode", "hold"]);
@@ -307,8 +345,7 @@ fn release_lifts_idle_connections_of_a_killed_guard() {
     assert!(output.status.success());
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(line["windows"].as_u64().is_some_and(|windows| windows > 0), "{line}");
-    let again = Command::new(&scene.program).args(["guard", "--release"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&again.stderr).contains("no guard has left anything"));
+    assert!(scene.is_clean());
 }
 
 #[test]
@@ -323,13 +360,9 @@ fn guard_ends_with_its_interface_and_lifts_windows() {
     ip("link set spare0 up");
     scene.start_guard_at("spare0", &["--mode", "hold"]);
     ip("link del spare0");
-    let mut guard = scene.guard.take().unwrap();
-    let status = guard.wait().unwrap();
-    let mut text = String::new();
-    guard.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(!status.success() && text.contains("the interface spare0 is gone"), "{text}");
-    let released = Command::new(&scene.program).args(["guard", "--release"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&released.stderr).contains("no guard has left anything"));
+    let (is_success, text) = scene.wait_for_end();
+    assert!(!is_success && text.contains("the interface spare0 is gone"), "{text}");
+    assert!(scene.is_clean());
 }
 
 /// A second program of the same kind: the guard's own object, loaded by another loader.
@@ -377,8 +410,7 @@ fn two_signals_at_once_leave_nothing() {
     kill_process(id, Signal::INT).unwrap();
     // The same signal counts once while it is pending.
     assert!(scene.end_guard(Signal::TERM));
-    let released = Command::new(&scene.program).args(["guard", "--release"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&released.stderr).contains("no guard has left anything"));
+    assert!(scene.is_clean());
 }
 
 #[test]
