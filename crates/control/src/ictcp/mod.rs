@@ -33,7 +33,7 @@ pub use reason::Reason;
 
 #[cfg(test)]
 use crate::pacing::DEFAULT_MSS;
-use crate::tcp::CUBIC_BETA;
+use crate::tcp::{CUBIC_BETA, FAST_RETRANSMIT_SEGMENTS};
 use crate::units::{Bytes, Rate};
 use active_time::ActiveTime;
 use capacity::Capacity;
@@ -336,7 +336,8 @@ impl Ictcp {
                 Some(Finding::Absent | Finding::Ended) => self.queue.reset_limit(),
                 None if self.cross_traffic.is_present() => {}
                 None => {
-                    self.queue.on_rate(now, rate, self.capacity.rate(), is_underused);
+                    let (capacity, fast) = (self.capacity.rate(), self.repairs_fast());
+                    self.queue.on_rate(now, rate, capacity, is_underused, fast);
                 }
             }
             self.active_limit.take();
@@ -366,6 +367,16 @@ impl Ictcp {
         for connection in self.connections.values_mut() {
             connection.set_window(share.window(connection));
         }
+    }
+
+    /// True if each active connection has a window of which a loss is repaired without a timeout.
+    ///
+    /// False while the capacity is unknown: windows grow then to find it.
+    fn repairs_fast(&self) -> bool {
+        let mut active = self.connections.values().filter(|c| c.is_active());
+        self.config.capacity.is_some()
+            && self.waiting.is_empty()
+            && active.all(|c| c.window >= FAST_RETRANSMIT_SEGMENTS * c.mss())
     }
 
     /// True if an active connection is limited by its window.

@@ -38,6 +38,8 @@ pub(super) struct Queue {
     hold_until: Duration,
     /// Time of the next trial after a failed one.
     next_trial_at: Duration,
+    /// Time from a failed trial to the next, doubled by each.
+    retry_delay: Duration,
     /// Number and sum of the rates since the last evaluation.
     rates: (u32, f64),
 }
@@ -57,6 +59,7 @@ impl Queue {
             trial: None,
             hold_until: Duration::ZERO,
             next_trial_at: Duration::ZERO,
+            retry_delay: RETRY_DELAY,
             rates: (0, 0.0),
         }
     }
@@ -67,13 +70,14 @@ impl Queue {
     }
 
     /// Records the rate of a subslot and starts or ends trials. `is_underused`: windows or grants
-    /// limited the rate.
+    /// limited the rate. `repairs_fast`: no loss waits for a timeout.
     pub(super) fn on_rate(
         &mut self,
         now: Duration,
         rate: Rate,
         capacity: Option<Rate>,
         is_underused: bool,
+        repairs_fast: bool,
     ) {
         self.rates = (self.rates.0 + 1, self.rates.1 + rate.bits_per_sec() as f64);
         if self.rates.0 < EVALUATION_SUBSLOTS {
@@ -81,19 +85,29 @@ impl Queue {
         }
         let mean = self.rates.1 / f64::from(self.rates.0);
         self.rates = (0, 0.0);
-        if let Some(trial) = self.trial.take()
-            && mean < trial.rate * MIN_TRIAL_GAIN
-        {
-            self.limit = trial.before;
-            self.next_trial_at = now + RETRY_DELAY;
+        if let Some(trial) = self.trial.take() {
+            self.end_trial(now, trial, mean);
         }
-        let full = capacity.unwrap_or_default().bits_per_sec() as f64 * UNDERUSED_FRACTION;
+        // A trial that overflows costs little then, and may gain what is left.
+        let full = if repairs_fast { 1.0 / MIN_TRIAL_GAIN } else { UNDERUSED_FRACTION };
+        let full = capacity.unwrap_or_default().bits_per_sec() as f64 * full;
         let is_due = now >= self.hold_until.max(self.next_trial_at);
         if is_underused && is_due && mean < full {
             self.trial = Some(Trial { before: self.limit, rate: mean });
             let longer = Bytes((self.limit.0 as f64 * GROWTH_FACTOR) as u64);
             self.limit = longer.min(MAX_QUEUE);
         }
+    }
+
+    /// Keeps the longer queue of a trial, or returns to the one before.
+    fn end_trial(&mut self, now: Duration, trial: Trial, rate: f64) {
+        if rate >= trial.rate * MIN_TRIAL_GAIN {
+            self.retry_delay = RETRY_DELAY;
+            return;
+        }
+        self.limit = trial.before;
+        self.next_trial_at = now + self.retry_delay;
+        self.retry_delay = self.retry_delay.saturating_mul(2);
     }
 
     /// True if the last overflow is so recent that the reaction cannot show yet.
