@@ -73,7 +73,7 @@ fn has_bpf_file_system(mounts: &str) -> bool {
     })
 }
 
-/// True if a list of clock offsets sets the monotonic clock, by which the heartbeat is compared.
+/// True if a list of clock offsets shifts the monotonic clock, that of the heartbeat.
 fn has_own_clock(offsets: &str) -> bool {
     offsets.lines().any(|line| {
         let mut words = line.split_whitespace();

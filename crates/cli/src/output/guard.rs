@@ -22,7 +22,7 @@ const END_TIME: Duration = Duration::from_secs(1);
 /// Output of the guard, which never waits for its reader: windows would be lifted meanwhile.
 pub(crate) struct GuardOutput {
     output: Output,
-    /// What standard output and standard error have not taken yet.
+    /// Rests that standard output and standard error have not taken yet.
     backlogs: [Backlog; 2],
     is_json: bool,
     /// Present if the table is shown.

@@ -87,7 +87,7 @@ impl Backlog {
         self.state.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until all is written, once the writer is dropped, but no longer than a timeout.
+    /// Waits until a dropped writer's queue is written, or a timeout.
     ///
     /// Returns the failure that the writer did not report.
     pub(super) fn wait(&self, timeout: Duration) -> Option<Error> {

@@ -369,7 +369,7 @@ impl Ictcp {
         }
     }
 
-    /// True if each active connection has a window of which a loss is repaired without a timeout.
+    /// True if each active window is large enough to repair a loss without a timeout.
     ///
     /// False while the capacity is unknown: windows grow then to find it.
     fn repairs_fast(&self) -> bool {

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Returns the messages of a guard that does not start, after a command in mounts of its own.
+/// Returns the message of a guard that does not start after a change of mounts.
 fn refusal(scene: &Scene, change: &str) -> String {
     let script = format!("{change} && exec \"$0\" guard --interface lo");
     let mut command = Command::new("unshare");
