@@ -82,7 +82,6 @@ static void receive_all(int socket, long count)
 static void connect_and_receive(const struct sockaddr_in *address, long count)
 {
 	int client = socket(AF_INET, SOCK_STREAM, 0);
-	char word;
 
 	check(client >= 0, "socket");
 	check(!connect(client, (const struct sockaddr *)address, sizeof(*address)), "connect");
@@ -105,6 +104,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
 	check(!bind(listener, (struct sockaddr *)&address, sizeof(address)), "bind");
 	check(!listen(listener, connections), "listen");
 	for (int at = 0; at < connections; at++) {
