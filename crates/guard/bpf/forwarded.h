@@ -496,6 +496,7 @@ int from_guest(struct __sk_buff *skb)
 		wanted = wanted_window(control, slot, &flow->starting, now);
 		limit(skb, flow, slot, &packet, wanted);
 		slot->updated_ns = now;
+		mark_updated(flow->slot);
 	}
 	if (has_ended(flow, packet.flags, 1))
 		close_flow(control, flow, &packet.key);

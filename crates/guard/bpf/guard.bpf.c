@@ -304,6 +304,7 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 	start(ctx, control, slot, tracked, tp, now);
 	apply_order(ctx, control, slot, tracked, tp, now);
 	publish(slot, tp, now);
+	mark_updated(tracked->slot);
 }
 
 static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct control *control)

@@ -109,6 +109,15 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
+/* A byte for each slot, in words of eight: 1 if it was updated since the guard has cleared it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_CONNECTIONS / 8);
+	__type(key, __u32);
+	__type(value, __u64);
+} updated SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -150,6 +159,16 @@ static __always_inline struct control *guard_control(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&control, &zero);
+}
+
+/* Marks a slot as updated, after the update. */
+static __always_inline void mark_updated(__u32 index)
+{
+	__u32 word = index / 8;
+	__u8 *bytes = bpf_map_lookup_elem(&updated, &word);
+
+	if (bytes)
+		bytes[index % 8] = 1;
 }
 
 static __always_inline int is_alive(const struct control *control, __u64 now)

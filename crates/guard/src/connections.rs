@@ -73,8 +73,6 @@ pub(crate) struct Followed {
     pub(crate) received: u64,
     /// Bytes received until the last report of its rate.
     reported: u64,
-    /// Time of the slot's last update that was read.
-    pub(crate) updated_ns: u64,
     /// Time of the last sample with more bytes.
     pub(crate) active_at: Option<Duration>,
     pub(crate) lost_segments: u64,
@@ -128,7 +126,6 @@ impl Connections {
             slot,
             received,
             reported: received,
-            updated_ns: 0,
             active_at: None,
             lost_segments: 0,
             ordered: 0,
@@ -235,6 +232,11 @@ impl Connections {
     /// Returns a connection by socket cookie.
     pub(crate) fn get_mut(&mut self, cookie: u64) -> Option<&mut Followed> {
         self.by_cookie.get_mut(&cookie)
+    }
+
+    /// Returns a connection by socket cookie if its window may be set.
+    pub(crate) fn guarded_one_mut(&mut self, cookie: u64) -> Option<&mut Followed> {
+        self.by_cookie.get_mut(&cookie).filter(|followed| followed.is_guarded())
     }
 
     /// Returns the connections whose windows may be set.

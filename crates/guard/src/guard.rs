@@ -15,6 +15,7 @@ use crate::rollback::Rollback;
 use crate::services::Services;
 use crate::slot;
 use bankfull_control::ictcp::INITIAL_QUEUE;
+use bankfull_control::path_control::TICK;
 use bankfull_control::{Bytes, Rate};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -40,8 +41,8 @@ const IDLE_TICK: Duration = Duration::from_millis(100);
 /// begun)
 const JUDGED_TICKS: u32 = 2;
 
-/// Events of sockets that a tick handles; the others wait. (chosen: 50 000 a second with ticks of
-/// 10 ms, and a millisecond or two of each)
+/// Events of sockets that are handled for each [`TICK`] of time; the others wait. (chosen: 50 000 a
+/// second, for which a tick takes a millisecond or two)
 const MAX_TICK_EVENTS: usize = 512;
 
 /// Silence after which a connection of a guest counts as closed. (Linux,
@@ -300,7 +301,8 @@ impl Guard {
     fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) -> bool {
         self.programs.beat(now.as_nanos() as u64);
         // Bounded, as peers cause them: heartbeat and signals must not wait.
-        for _ in 0..MAX_TICK_EVENTS {
+        let ticks = self.pace.interval().as_millis() / TICK.as_millis();
+        for _ in 0..MAX_TICK_EVENTS * usize::try_from(ticks).unwrap_or(1) {
             let Some(event) = self.programs.next_event() else { break };
             self.on_socket_event(now, event, on_event);
         }
@@ -312,8 +314,9 @@ impl Guard {
         let slots = &self.programs.slots;
         let is_free = self.rollback.is_paused(now);
         let began = cpu_time();
+        let updated = self.programs.take_updated();
         let (totals, changes) =
-            self.holder.tick(now, slots, &mut self.connections, &self.port, is_free);
+            self.holder.tick(now, (slots, &updated), &mut self.connections, &self.port, is_free);
         if self.config.mode == Mode::Hold {
             holder::apply(slots, &mut self.connections, &changes);
         }

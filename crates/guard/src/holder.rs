@@ -6,7 +6,7 @@ use crate::slot::{self, Slot};
 use bankfull_control::ictcp::{Action, Config, Ictcp, NewConnection, Reason, Sample};
 use bankfull_control::{Bytes, Rate};
 use bankfull_sys::SharedWords;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Time since its last data for which a connection counts as receiving. (minimum timeout of Linux,
@@ -52,6 +52,8 @@ pub(crate) struct Holder {
     controller: Option<Ictcp>,
     /// Connections that the controller knows, with the bytes received before.
     joined: BTreeMap<u64, u64>,
+    /// Connections that have received lately, and those that the controller knows.
+    watched: BTreeSet<u64>,
     few_since: Option<Duration>,
 }
 
@@ -63,6 +65,7 @@ impl Holder {
             max_rtt: max_rtt.saturating_mul(QUEUED_RTTS),
             controller: None,
             joined: BTreeMap::new(),
+            watched: BTreeSet::new(),
             few_since: None,
         }
     }
@@ -77,28 +80,46 @@ impl Holder {
         self.controller.as_ref().and_then(Ictcp::capacity)
     }
 
-    /// Samples the connections, and returns the changes of their windows. `is_free`: windows stay
-    /// as the programs have them.
+    /// Samples the connections, and returns the changes of their windows.
+    ///
+    /// `updated` are slots with news; idle connections are not read. `is_free`: windows stay as the
+    /// programs have them.
     pub(crate) fn tick(
         &mut self,
         now: Duration,
-        slots: &SharedWords,
+        (slots, updated): (&SharedWords, &[u32]),
         connections: &mut Connections,
         port: &Port,
         is_free: bool,
     ) -> (Totals, Vec<WindowChange>) {
+        self.watched.extend(updated.iter().map(|&slot| slot::cookie(slots, slot)));
+        let (totals, samples) = self.sample(now, slots, connections);
+        let mut changes = Vec::new();
+        if totals.active >= 2 && !is_free {
+            self.few_since = None;
+            self.engage(port);
+        } else if self.should_release(now) {
+            changes = self.release(connections);
+        }
+        changes.extend(self.control(now, &samples));
+        (totals, changes)
+    }
+
+    /// Reads the watched connections; those that have become idle are watched no longer.
+    fn sample(
+        &mut self,
+        now: Duration,
+        slots: &SharedWords,
+        connections: &mut Connections,
+    ) -> (Totals, Vec<(u64, Slot)>) {
         let mut totals = Totals::default();
         let mut samples = Vec::new();
-        for (cookie, followed) in connections.guarded_mut() {
-            let updated_ns = slot::updated_ns(slots, followed.slot);
-            let is_idle = followed.active_at.is_none_or(|at| now >= at + ACTIVE_TIME);
-            if is_idle && updated_ns == followed.updated_ns {
-                continue;
-            }
-            followed.updated_ns = updated_ns;
+        let joined = &self.joined;
+        self.watched.retain(|&cookie| {
+            let Some(followed) = connections.guarded_one_mut(cookie) else { return false };
             let state = Slot::read(slots, followed.slot);
             if state.cookie != cookie {
-                continue;
+                return false;
             }
             let more = state.received.saturating_sub(followed.received);
             if more > 0 {
@@ -112,32 +133,30 @@ impl Holder {
             let lost = lost_segments(&state);
             totals.has_losses |= lost > followed.lost_segments;
             followed.lost_segments = lost;
-            if is_active || self.joined.contains_key(&cookie) {
+            let is_watched = is_active || joined.contains_key(&cookie);
+            if is_watched {
                 samples.push((cookie, state));
             }
+            is_watched
+        });
+        (totals, samples)
+    }
+
+    /// Passes samples to the controller, if there is one, and returns its changes.
+    fn control(&mut self, now: Duration, samples: &[(u64, Slot)]) -> Vec<WindowChange> {
+        let Some(controller) = &mut self.controller else { return Vec::new() };
+        for (cookie, state) in samples {
+            self.joined.entry(*cookie).or_insert_with(|| {
+                join(controller, now, *cookie, state, self.max_rtt);
+                state.received
+            });
         }
-        let mut changes = Vec::new();
-        if totals.active >= 2 && !is_free {
-            self.few_since = None;
-            self.engage(port);
-        } else if self.should_release(now) {
-            changes = self.release(connections);
-        }
-        if let Some(controller) = &mut self.controller {
-            for (cookie, state) in &samples {
-                self.joined.entry(*cookie).or_insert_with(|| {
-                    join(controller, now, *cookie, state, self.max_rtt);
-                    state.received
-                });
-            }
-            let max_rtt = self.max_rtt;
-            let samples =
-                samples.iter().map(|(id, state)| sample(*id, state, self.joined[id], max_rtt));
-            let samples: Vec<Sample> = samples.collect();
-            controller.tick(now, &samples);
-            changes.extend(controller.poll_actions(now).filter_map(window_change));
-        }
-        (totals, changes)
+        let max_rtt = self.max_rtt;
+        let samples =
+            samples.iter().map(|(id, state)| sample(*id, state, self.joined[id], max_rtt));
+        let samples: Vec<Sample> = samples.collect();
+        controller.tick(now, &samples);
+        controller.poll_actions(now).filter_map(window_change).collect()
     }
 
     fn engage(&mut self, port: &Port) {
@@ -282,13 +301,13 @@ mod tests {
         /// Lets connections receive so many bytes each in a tick; returns the changes.
         fn tick(&mut self, receiving: std::ops::Range<u32>, bytes: u64) -> Vec<WindowChange> {
             self.now += TICK;
-            for index in receiving {
+            for index in receiving.clone() {
                 let received = self.slots.load(index as usize * SLOT_WORDS + 1) + bytes;
                 self.store(index, 1, received);
-                self.store(index, 5, self.now.as_nanos() as u64);
             }
+            let news = (&self.slots, &receiving.collect::<Vec<u32>>()[..]);
             let (_, changes) =
-                self.holder.tick(self.now, &self.slots, &mut self.connections, &self.port, false);
+                self.holder.tick(self.now, news, &mut self.connections, &self.port, false);
             apply(&self.slots, &mut self.connections, &changes);
             changes
         }

@@ -187,6 +187,7 @@ pub(crate) fn has_known_remains() -> bool {
 pub(crate) struct Programs {
     ebpf: Ebpf,
     pub(crate) slots: SharedWords,
+    updated: SharedWords,
     control: SharedWords,
     events: RingBuf<MapData>,
     pub(crate) networks: NetworkMap,
@@ -224,6 +225,7 @@ impl Programs {
             load_iterator(&mut ebpf, name, kind, &btf)?;
         }
         let slots = shared_words(&mut ebpf, "slots", MAX_CONNECTIONS as usize * SLOT_WORDS)?;
+        let updated = shared_words(&mut ebpf, "updated", MAX_CONNECTIONS as usize / 8)?;
         let control = shared_words(&mut ebpf, "control", word::COUNT)?;
         let events = take_map(&mut ebpf, "events")?;
         let events = RingBuf::try_from(events).map_err(|error| Error::of("use the map", error))?;
@@ -239,6 +241,7 @@ impl Programs {
         Ok(Self {
             ebpf,
             slots,
+            updated,
             control,
             events,
             networks,
@@ -307,6 +310,11 @@ impl Programs {
             // The queue has room for all slots.
             let _ = self.free_slots.push(slot, 0);
         }
+    }
+
+    /// Takes the slots that were updated since the last call.
+    pub(crate) fn take_updated(&self) -> Vec<u32> {
+        slot::take_marked(&self.updated)
     }
 
     /// Adopts the connections that processes of a cgroup have already.

@@ -109,6 +109,19 @@ pub(crate) fn updated_ns(slots: &SharedWords, index: u32) -> u64 {
     slots.load(index as usize * SLOT_WORDS + UPDATED_WORD)
 }
 
+/// Takes the numbers of slots whose byte is set, which is cleared then.
+pub(crate) fn take_marked(updated: &SharedWords) -> Vec<u32> {
+    let mut marked = Vec::new();
+    for (word, first) in (0..updated.len()).zip((0..).step_by(8)) {
+        // Most are 0, and reading them is cheaper.
+        if updated.load(word) != 0 {
+            let bytes = updated.take(word).to_ne_bytes();
+            marked.extend((first..).zip(bytes).filter(|(_, mark)| *mark != 0).map(|(at, _)| at));
+        }
+    }
+    marked
+}
+
 /// Clears a slot: packets of its connection count no longer.
 pub(crate) fn vacate(slots: &SharedWords, index: u32) {
     slots.store(index as usize * SLOT_WORDS + ORDER_WORD, 0);
@@ -151,6 +164,16 @@ mod tests {
         assert_eq!((slot.cookie, slot.received, slot.rtt_us), (77, 5000, 900));
         assert_eq!((slot.min_rtt_us, slot.out_of_order, slot.window), (120, 7, 2896));
         assert_eq!((slot.clamp, slot.mss), (2920, 1460));
+    }
+
+    #[test]
+    fn marked_slots_are_taken_once() {
+        let file = bankfull_sys::memory_file(&[0; 4096]).unwrap();
+        let updated = SharedWords::map(&file, 3).unwrap();
+        updated.store(0, u64::from_ne_bytes([0, 1, 0, 0, 0, 0, 0, 1]));
+        updated.store(2, u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(take_marked(&updated), [1, 7, 16]);
+        assert!(take_marked(&updated).is_empty());
     }
 
     #[test]

@@ -70,6 +70,12 @@ impl SharedWords {
         }
     }
 
+    /// Takes a word, which is 0 then; 0 beyond the end. What was stored before it is visible.
+    #[must_use]
+    pub fn take(&self, index: usize) -> u64 {
+        self.word(index).map_or(0, |word| word.swap(0, Ordering::Acquire))
+    }
+
     fn word(&self, index: usize) -> Option<&AtomicU64> {
         // SAFETY: the index is within the mapping, which is aligned to a page, and lives as long
         // as `self`.
@@ -98,6 +104,7 @@ mod tests {
         let mut read = [0; 8];
         file.read_exact_at(&mut read, 16).unwrap();
         assert_eq!((words.len(), words.load(1), u64::from_ne_bytes(read)), (3, 7, 9));
+        assert_eq!((words.take(1), words.take(1), words.take(3)), (7, 0, 0));
     }
 
     #[test]
