@@ -443,6 +443,15 @@ static __always_inline void start_flow(struct control *control, struct flow *flo
 	report_start(control, flow->slot, slot);
 }
 
+/* Returns whether the limited window of its SYN holds for a connection: until it starts. */
+static __always_inline int holds_first_window(const struct control *control,
+					      const struct flow *flow, const struct slot *slot,
+					      __u64 now)
+{
+	return !flow->starting.started_ns && flow->first_window < MAX_FIRST_SEGMENTS * flow->mss &&
+	       !is_left_alone(slot) && is_alive(control, now);
+}
+
 /* Rewrites the window of an acknowledgement to the one that is wanted. */
 static __always_inline void limit(struct __sk_buff *skb, struct flow *flow, struct slot *slot,
 				  struct packet *packet, __u32 wanted)
@@ -494,6 +503,8 @@ int from_guest(struct __sk_buff *skb)
 		start_flow(control, flow, slot, &packet, slot->received - flow->seen, now);
 		flow->seen = slot->received;
 		wanted = wanted_window(control, slot, &flow->starting, now);
+		if (!wanted && holds_first_window(control, flow, slot, now))
+			wanted = flow->first_window;
 		limit(skb, flow, slot, &packet, wanted);
 		slot->updated_ns = now;
 		mark_updated(flow->slot);
