@@ -374,3 +374,37 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
     let unknown = framings[0].of_guest(50_000, [1, 1], ACK | FIN, WINDOW, &[], 0);
     assert_eq!(bridge.send(&unknown, 50_000).window, WINDOW, "no SYN was seen");
 }
+
+#[test]
+fn first_window_of_a_guest_holds_until_it_asks_for_data() {
+    let Some(mut scene) = Scene::new() else { return };
+    if bankfull_sys::kernel_version().is_some_and(|version| version < (6, 6)) {
+        return;
+    }
+    let mut bridge = Bridge::new(&scene);
+    let cgroup = bridge.cgroup.to_str().unwrap().to_owned();
+    scene.start_guard_at(
+        "br0",
+        &["--mode", "hold", "--guest", "tapg", "--cgroup", &cgroup, "--max-rtt", "100"],
+    );
+    let framing = Framing { is_ipv6: false, tags: 0 };
+    let options = [3, 3, SCALE, 1];
+    let mut ports = (42_000..).step_by(8);
+    // Those that open within a tick share the port; the first is not limited.
+    wait_until("a first window is limited", || {
+        let first = ports.next().unwrap();
+        let opened = (first..first + 8).map(|port| {
+            let syn = framing.of_guest(port, [5000, 0], SYN, 65_535, &options, 0);
+            (port, bridge.send(&syn, port).window)
+        });
+        let opened: Vec<(u16, u16)> = opened.collect();
+        for &(port, offered) in opened.iter().filter(|(_, offered)| *offered < 14_600) {
+            let answer = framing.of_peer(port, [1000, 5001], SYN | ACK, 65_535, &options, 0);
+            bridge.receive(&answer);
+            let last = framing.of_guest(port, [5001, 1001], ACK, WINDOW, &[], 0);
+            let window = u32::from(bridge.send(&last, port).window) << SCALE;
+            assert!(window < u32::from(offered) + (1 << SCALE), "{window} instead of {offered}");
+        }
+        opened.iter().any(|(_, offered)| *offered < 14_600)
+    });
+}
