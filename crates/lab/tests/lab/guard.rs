@@ -73,7 +73,7 @@ impl Scene {
         Some(Self { guard: None, hosts, program, scratch, _host: host })
     }
 
-    pub(super) fn output(&self) -> PathBuf {
+    fn output(&self) -> PathBuf {
         self.scratch.path().join("guard.out")
     }
 

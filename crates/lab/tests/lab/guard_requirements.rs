@@ -1,4 +1,4 @@
-//! `bankfull guard` on hosts that lack a requirement, and with the rights that suffice.
+//! Requirements of `bankfull guard`, and what it does without: rights, mounts, a cgroup, a reader.
 
 use super::guard::{FREE_WINDOW, Scene, wait_until};
 use bankfull_lab::base::notify;
@@ -108,7 +108,6 @@ fn output_that_is_not_read_stops_nothing() {
     }
     let flows = scene.send(scene.connect(4));
     wait_until("windows fit the port", || flows.max_window() < FREE_WINDOW / 2);
-    // Windows fall on their own while a busy host's readers wait, but not those of all for long.
     let lines = events.lines().map_while(Result::ok);
     let is_status = |line: &String| line.contains("\"engaged\":true");
     assert!(lines.into_iter().any(|line| is_status(&line)), "the guard has ended");

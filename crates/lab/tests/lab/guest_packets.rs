@@ -311,18 +311,24 @@ fn parse(frame: &[u8]) -> Option<Seen> {
     })
 }
 
-#[test]
-fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
-    let Some(mut scene) = Scene::new() else { return };
+/// Returns a bridge whose guest is guarded; `None` if that is not possible here.
+fn held_bridge() -> Option<(Scene, Bridge)> {
+    let mut scene = Scene::new()?;
     if bankfull_sys::kernel_version().is_some_and(|version| version < (6, 6)) {
-        return;
+        return None;
     }
-    let mut bridge = Bridge::new(&scene);
+    let bridge = Bridge::new(&scene);
     let cgroup = bridge.cgroup.to_str().unwrap().to_owned();
     scene.start_guard_at(
         "br0",
         &["--mode", "hold", "--guest", "tapg", "--cgroup", &cgroup, "--max-rtt", "100"],
     );
+    Some((scene, bridge))
+}
+
+#[test]
+fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
+    let Some((scene, mut bridge)) = held_bridge() else { return };
     let framings = [(false, 0), (true, 0), (false, 1), (true, 2)];
     let framings = framings.map(|(is_ipv6, tags)| Framing { is_ipv6, tags });
     let mut connections: Vec<Connection> = framings
@@ -377,16 +383,7 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
 
 #[test]
 fn first_window_of_a_guest_holds_until_it_asks_for_data() {
-    let Some(mut scene) = Scene::new() else { return };
-    if bankfull_sys::kernel_version().is_some_and(|version| version < (6, 6)) {
-        return;
-    }
-    let mut bridge = Bridge::new(&scene);
-    let cgroup = bridge.cgroup.to_str().unwrap().to_owned();
-    scene.start_guard_at(
-        "br0",
-        &["--mode", "hold", "--guest", "tapg", "--cgroup", &cgroup, "--max-rtt", "100"],
-    );
+    let Some((_scene, mut bridge)) = held_bridge() else { return };
     let framing = Framing { is_ipv6: false, tags: 0 };
     let options = [3, 3, SCALE, 1];
     let mut ports = (42_000..).step_by(8);
