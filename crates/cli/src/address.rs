@@ -1,4 +1,4 @@
-//! Addresses to listen on: resolves the names that flags give.
+//! Addresses to listen on, and the name of this host.
 
 use crate::flags::Listen;
 use bankfull::{Error, ErrorKind};
@@ -18,6 +18,15 @@ pub(crate) fn resolve(listen: &Listen) -> Result<SocketAddr, Error> {
     found
         .map_err(|e| cannot(format!("{} ({way_out})", lookup_message(&e))))?
         .ok_or_else(|| cannot(format!("no IP address ({way_out})")))
+}
+
+/// Returns the name of this host, or `HOST` if it has none.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "HOST".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 /// Returns why a name has no address, without the prefix of the standard library.

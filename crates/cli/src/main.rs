@@ -29,9 +29,10 @@ mod shellsplit;
 mod signals;
 mod standard_streams;
 mod token;
+mod tokens;
 mod usage;
 
-use crate::config::Remotes;
+use crate::config::Tables;
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::Command;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     let applied = adapted.and_then(|typed| {
         config::applied(typed, &Environment::read()).map_err(|problem| vec![problem])
     });
-    let (arguments, remotes) = match applied {
+    let (arguments, tables) = match applied {
         Ok(applied) => applied,
         Err(problems) => {
             let mut output = output::Output::standard();
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     };
     match flags::parse(arguments) {
         Ok(cli) => {
-            let exit = run(cli.command, &remotes);
+            let exit = run(cli.command, tables);
             let _ = std::io::stdout().flush();
             // Threads of a finished copy may still be connecting; do not wait for them.
             bankfull::exit_now(exit as u8)
@@ -78,7 +79,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(mut command: Command, remotes: &Remotes) -> Exit {
+fn run(mut command: Command, tables: Tables) -> Exit {
+    let remotes = &tables.remotes;
     if let Err(problem) = config::resolve(&mut command, remotes) {
         output::Output::standard().error(&problem);
         return Exit::Usage;
@@ -88,7 +90,9 @@ fn run(mut command: Command, remotes: &Remotes) -> Exit {
         Command::Gather(flags) => gather::run(*flags, remotes),
         Command::Ls(flags) => ls::run(&flags),
         Command::Probe(flags) => probe::run(&flags),
-        Command::Serve(flags) => serve::run(&flags),
+        Command::Serve(flags) => serve::run(*flags, tables.shares),
+        Command::Token(flags) => tokens::run(&flags),
+        Command::Login(flags) => tokens::login(&flags),
         Command::Guard(flags) => guard::run(&flags),
         Command::Config(flags) => config::run(&flags),
         Command::Agent { max_memory } => agent::run(max_memory),

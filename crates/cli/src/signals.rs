@@ -1,5 +1,5 @@
 //! SIGINT, SIGTERM and SIGHUP: each signal runs the next shutdown step; the signal after the last
-//! step ends the program at once.
+//! step ends the program at once. A daemon may have another use for SIGHUP.
 
 use crate::exit::Exit;
 use bankfull::{Error, ErrorKind};
@@ -12,12 +12,15 @@ use std::sync::Arc;
 /// Action of one signal. It runs on a separate thread, so it may take locks.
 pub(crate) type Step = Box<dyn FnOnce() + Send>;
 
+/// Action of each SIGHUP, on the same thread.
+pub(crate) type Repeated = Box<dyn FnMut() + Send>;
+
 /// Installs handlers: each signal runs the next of `steps`.
 ///
 /// # Errors
 /// [`ErrorKind::Local`] if signals cannot be handled, or no thread can be started.
 pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
-    catch()?.run(steps)
+    catch()?.run(steps, None)
 }
 
 /// Signals that are caught, and wait to be handled.
@@ -50,11 +53,21 @@ fn is_ignored(signal: i32) -> bool {
 
 impl Caught {
     /// Starts the thread that runs one step per signal.
-    pub(crate) fn run(self, steps: Vec<Step>) -> Result<(), Error> {
+    ///
+    /// With `on_hangup`, SIGHUP runs that instead.
+    pub(crate) fn run(
+        self,
+        steps: Vec<Step>,
+        mut on_hangup: Option<Repeated>,
+    ) -> Result<(), Error> {
         let mut signals = self.0;
         let handle = move || {
             let mut steps = steps.into_iter();
-            for _signal in signals.forever() {
+            for signal in signals.forever() {
+                if let (SIGHUP, Some(reload)) = (signal, &mut on_hangup) {
+                    reload();
+                    continue;
+                }
                 match steps.next() {
                     Some(step) => step(),
                     // No destructors and no locks: a blocked output must not delay the exit.

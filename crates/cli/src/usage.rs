@@ -286,8 +286,8 @@ pub(crate) mod tests {
             ),
             (
                 "mv a b",
-                "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, guard, \
-                 config, completions, man (see bankfull --help)",
+                "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, token, \
+                 login, guard, config, completions, man (see bankfull --help)",
             ),
         ] {
             assert_eq!(message(typed), line);
@@ -410,7 +410,7 @@ pub(crate) mod tests {
     #[test]
     fn missing_operands_are_named() {
         for (typed, line) in [
-            ("serve", "the operand is missing: write bankfull serve ROOT"),
+            ("token", "the operand is missing: write bankfull token ACTION"),
             ("probe --json", "the operand is missing: write bankfull probe HOST"),
             ("completions", "the operand is missing: write bankfull completions SHELL"),
             ("gather", "the operands are missing: write bankfull gather SRC... DST"),

@@ -60,13 +60,16 @@ pub use base::event::{
 pub use base::event_log::{EVENT_LOG_TARGET, STARTUP_LOG_TARGET};
 pub use base::failure_fold::{FailureFold, FoldedFailures};
 pub use base::location::{DEFAULT_PORT, Location};
+pub use model::access::{Grant, Network, Share, TokenHash, check_prefix, is_plain_name, new_token};
 pub use model::io_method::IoMethod;
 pub use model::merge_conflicts::Merge;
 pub use model::metadata::{Metadata, MetadataKind};
 pub use model::options::{
-    DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo, Fingerprint,
-    Fsync, MIN_MEMORY_LIMIT, ServeOptions, SshOptions, Transport, Tune, default_state_dir,
+    Access, DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo,
+    Fingerprint, Fsync, MIN_MEMORY_LIMIT, ServeOptions, Served, SshOptions, Transport, Tune,
+    default_state_dir,
 };
 pub use model::overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};
 pub use stats::server_status::{DirectionStatus, ServerStatus};
+pub use transport::identity::server_fingerprint;
 pub use transport::udp_receive_buffer;

@@ -3,6 +3,7 @@
 use super::keys::{self, flags};
 use super::names::at_home;
 use super::remote::{self, Remote};
+use super::share::{self, Shared};
 use crate::nearest::nearest;
 use crate::output::printable;
 use clap::{ArgAction, Command};
@@ -20,6 +21,9 @@ pub(super) const COMMANDS: [&str; 5] = ["cp", "gather", "ls", "probe", "serve"];
 
 /// Table of the named remotes.
 const REMOTE: &str = "remote";
+
+/// Table of the shares of a daemon.
+const SHARE: &str = "share";
 
 /// Maximum size of a file, in bytes. (chosen: some ten thousand lines)
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -99,6 +103,8 @@ pub(super) struct Content {
     pub(super) defaults: BTreeMap<String, Vec<Entry>>,
     /// Remotes by name.
     pub(super) remotes: BTreeMap<String, Remote>,
+    /// Shares of a daemon by name.
+    pub(super) shares: BTreeMap<String, Shared>,
 }
 
 impl Content {
@@ -110,6 +116,7 @@ impl Content {
             all.extend(entries);
         }
         self.remotes.extend(other.remotes);
+        self.shares.extend(other.shares);
     }
 }
 
@@ -208,10 +215,13 @@ pub(super) fn parse(
             None if name == REMOTE => remote::parse(inside, file, home).map(|remotes| {
                 content.remotes = remotes;
             }),
-            None => Err(match nearest(name, COMMANDS.into_iter().chain([REMOTE])) {
+            None if name == SHARE => share::parse(inside, file, home).map(|shares| {
+                content.shares = shares;
+            }),
+            None => Err(match nearest(name, COMMANDS.into_iter().chain([REMOTE, SHARE])) {
                 Some(near) => format!("unknown table [{name}]: did you mean [{near}]?"),
                 None => format!(
-                    "unknown table [{name}]: write [{}] or [{REMOTE}.NAME]",
+                    "unknown table [{name}]: write [{}], [{REMOTE}.NAME] or [{SHARE}.NAME]",
                     COMMANDS.join("], [")
                 ),
             }),

@@ -1,4 +1,4 @@
-//! The configuration file: defaults of flags by command, and named remotes.
+//! The configuration file: defaults of flags by command, named remotes, and shares of a daemon.
 //!
 //! Defaults become arguments around those of the user, so that clap parses and checks them. Flags
 //! override variables, these override the user's file, and that overrides the system's file.
@@ -9,6 +9,7 @@ mod idle;
 mod keys;
 mod names;
 mod remote;
+mod share;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub(crate) use show::run;
 use crate::environment::Environment;
 use crate::flags::{self, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFlags};
 use crate::output::{Output, printable};
+use bankfull::Share;
 use file::Content;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,11 +28,32 @@ use std::path::PathBuf;
 /// Path of the system's file.
 const SYSTEM_FILE: &str = "/etc/bankfull/config.toml";
 
+/// Path of the file of the host's daemon. A command line with a directory leaves it out.
+const DAEMON_FILE: &str = "/etc/bankfull/serve.toml";
+
 /// Path of the user's file beneath the directory of configurations.
 const USER_FILE: &str = "bankfull/config.toml";
 
+/// Tables of the files that are not defaults of flags.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    /// Named remotes.
+    pub(crate) remotes: Remotes,
+    /// Shares of a daemon, if its command line names no directory.
+    pub(crate) shares: Vec<Share>,
+}
+
+/// Readers of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// A command of a user.
+    Command,
+    /// The host's daemon, and the commands that manage it.
+    Daemon,
+}
+
 /// Returns the files that are read, the system's first.
-fn paths(environment: &Environment) -> Vec<PathBuf> {
+fn paths(environment: &Environment, reader: Reader) -> Vec<PathBuf> {
     if let Some(only) = &environment.config {
         return Some(only)
             .filter(|path| !path.as_os_str().is_empty())
@@ -38,19 +61,31 @@ fn paths(environment: &Environment) -> Vec<PathBuf> {
             .into_iter()
             .collect();
     }
+    let daemon = (reader == Reader::Daemon).then(|| PathBuf::from(DAEMON_FILE));
+    [PathBuf::from(SYSTEM_FILE)].into_iter().chain(daemon).chain(user_file(environment)).collect()
+}
+
+/// Returns the file of the user's settings, if there may be one.
+pub(crate) fn user_file(environment: &Environment) -> Option<PathBuf> {
+    if let Some(only) = &environment.config {
+        return Some(only.clone()).filter(|path| !path.as_os_str().is_empty());
+    }
     let home = || environment.home.as_ref().map(|home| home.join(".config"));
     let base = environment.config_home.clone().filter(|base| base.is_absolute()).or_else(home);
-    let user = base.map(|base| base.join(USER_FILE));
-    std::iter::once(PathBuf::from(SYSTEM_FILE)).chain(user).collect()
+    base.map(|base| base.join(USER_FILE))
 }
 
 /// Reads the files.
 ///
 /// # Errors
 /// One line that names the file.
-fn load(environment: &Environment, root: &clap::Command) -> Result<Content, String> {
+fn load(
+    environment: &Environment,
+    root: &clap::Command,
+    reader: Reader,
+) -> Result<Content, String> {
     let mut content = Content::default();
-    for path in paths(environment) {
+    for path in paths(environment, reader) {
         match file::read(&path)? {
             Some(text) => {
                 let parsed = file::parse(&text, &path, root, environment.home.as_deref())?;
@@ -78,21 +113,82 @@ fn load(environment: &Environment, root: &clap::Command) -> Result<Content, Stri
 pub(crate) fn applied(
     arguments: Vec<OsString>,
     environment: &Environment,
-) -> Result<(Vec<OsString>, Remotes), String> {
+) -> Result<(Vec<OsString>, Tables), String> {
     let root = flags::command();
     let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     if !file::COMMANDS.contains(&name.as_str()) {
-        return Ok((arguments, Remotes::default()));
+        return Ok((arguments, Tables::default()));
     }
     let Ok(typed) = root.clone().try_get_matches_from(&arguments) else {
-        return Ok((arguments, Remotes::default()));
+        return Ok((arguments, Tables::default()));
     };
-    let content = load(environment, &root)?;
-    match typed.subcommand() {
-        Some((_, typed)) => defaults::Merge { root: &root, name: &name, typed, environment }
-            .arguments(content, arguments),
-        None => Ok((arguments, Remotes::default())),
+    let Some((_, typed)) = typed.subcommand() else {
+        return Ok((arguments, Tables::default()));
+    };
+    let names_directory = name != "serve" || typed.contains_id("root");
+    let reader = if names_directory { Reader::Command } else { Reader::Daemon };
+    let content = load(environment, &root, reader)?;
+    let shares = if names_directory { Vec::new() } else { shares_of(&content) };
+    let merge = defaults::Merge { root: &root, name: &name, typed, environment };
+    let (arguments, remotes) = merge.arguments(content, arguments)?;
+    Ok((arguments, Tables { remotes, shares }))
+}
+
+fn shares_of(content: &Content) -> Vec<Share> {
+    content.shares.values().map(|shared| shared.share.clone()).collect()
+}
+
+/// Reads the shares of a daemon again.
+///
+/// # Errors
+/// One line that names the file.
+pub(crate) fn shares(environment: &Environment) -> Result<Vec<Share>, String> {
+    load(environment, &flags::command(), Reader::Daemon).map(|content| shares_of(&content))
+}
+
+/// Settings of the host's daemon that others need.
+#[derive(Debug, Default)]
+pub(crate) struct DaemonSettings {
+    /// State directory.
+    pub(crate) state_dir: Option<PathBuf>,
+    /// File of the tokens.
+    pub(crate) tokens: Option<PathBuf>,
+    /// Listening port.
+    pub(crate) port: Option<u16>,
+}
+
+/// Reads the settings of the host's daemon.
+///
+/// # Errors
+/// One line that names the file.
+pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSettings, String> {
+    let root = flags::command();
+    let content = load(environment, &root, Reader::Daemon)?;
+    let mut settings = DaemonSettings::default();
+    for entry in content.defaults.get("serve").into_iter().flatten() {
+        defaults::check(&root, "serve", entry)?;
+        match entry.key.as_str() {
+            "state-dir" => settings.state_dir = Some(entry.text().into()),
+            "tokens" => settings.tokens = Some(entry.text().into()),
+            "listen" => settings.port = flags::listen(&entry.text()).ok().map(|at| at.port),
+            _ => {}
+        }
     }
+    Ok(settings)
+}
+
+/// Returns the url of a named remote, if there is one.
+///
+/// # Errors
+/// One line that names the file.
+pub(crate) fn remote_url(name: &str, environment: &Environment) -> Result<Option<String>, String> {
+    // A file that is yet to be written is none.
+    let is_missing = environment.config.as_ref().is_some_and(|path| !path.exists());
+    if is_missing {
+        return Ok(None);
+    }
+    let content = load(environment, &flags::command(), Reader::Command)?;
+    Ok(content.remotes.get(name).map(|remote| remote.url.clone()))
 }
 
 /// Replaces names of remotes in a command; `gather` does it with its list.

@@ -1,7 +1,8 @@
 //! `bankfull config`: shows the values in force, or the paths of the files.
 
 use super::file::{COMMANDS, Value};
-use super::{defaults, load, paths};
+use super::share::Shared;
+use super::{Reader, defaults, load, paths};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{self, ConfigFlags, ConfigView};
@@ -51,7 +52,7 @@ pub(crate) fn run(flags: &ConfigFlags) -> Exit {
     let environment = Environment::read();
     let mut output = Output::standard();
     let lines = match flags.view {
-        ConfigView::Path => Ok(paths(&environment)
+        ConfigView::Path => Ok(paths(&environment, Reader::Daemon)
             .iter()
             .map(|path| match flags.json {
                 true => json!({ "path": path.to_string_lossy() }).to_string(),
@@ -82,7 +83,7 @@ pub(crate) fn run(flags: &ConfigFlags) -> Exit {
 
 /// Returns why there are no values.
 fn nothing(environment: &Environment) -> String {
-    let paths = paths(environment);
+    let paths = paths(environment, Reader::Command);
     let shown: Vec<String> = paths.iter().map(|path| printable(path)).collect();
     match (paths.is_empty(), paths.iter().any(|path| path.exists())) {
         (true, _) => "no configuration file: BANKFULL_CONFIG is empty".to_owned(),
@@ -94,7 +95,7 @@ fn nothing(environment: &Environment) -> String {
 /// Returns the values in force, checked.
 fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
     let root = flags::command();
-    let content = load(environment, &root)?;
+    let content = load(environment, &root, Reader::Daemon)?;
     let mut all = Vec::new();
     for name in COMMANDS {
         for entry in content.defaults.get(name).into_iter().flatten() {
@@ -118,6 +119,16 @@ fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
             let key = format!("remote.{name}.{key}");
             let setting = value.map(|value| Setting::new(key, Value::Text(value), &remote.file));
             all.extend(setting.map(|setting| Setting { overridden_by, ..setting }));
+        }
+    }
+    for (name, Shared { share, file }) in &content.shares {
+        let allow = share.allow.iter().map(ToString::to_string).collect();
+        let path = Value::Text(share.path.display().to_string());
+        let read_only = Value::Switch(share.read_only);
+        for (key, value) in
+            [("path", path), ("read-only", read_only), ("allow", Value::List(allow))]
+        {
+            all.push(Setting::new(format!("share.{name}.{key}"), value, file));
         }
     }
     Ok(all)

@@ -131,7 +131,10 @@ fn key_without_a_flag_has_a_way_out() {
             "[cp]\nweather = 1",
             "unknown key weather in [cp]: the keys are the long flags of bankfull cp --help",
         ),
-        ("[backup]", "unknown table [backup]: write [cp], [gather], [ls], [probe], [serve] or ["),
+        ("[backup]", "unknown table [backup]: write [cp], [gather], [ls], [probe], [serve], ["),
+        ("[share.a]\nreadonly = 1", "unknown key readonly in [share.a]: did you mean read-only?"),
+        ("[share.a]\nread_only = 1", "read_only in [share.a] takes true or false"),
+        ("[share.\"a/b\"]\npath = 1", "the name of a share has letters"),
         (
             "[remote.a]\nurl = \"h\"\nuser = \"me\"",
             "unknown key user in [remote.a]: a remote has url, token-file, fingerprint",
@@ -227,12 +230,13 @@ fn writable_file_is_refused() {
 #[test]
 fn paths_follow_the_variables() {
     let at = |config: Option<&str>, base: Option<&str>| {
-        paths(&Environment {
+        let environment = Environment {
             config: config.map(PathBuf::from),
             config_home: base.map(PathBuf::from),
             home: Some("/home/me".into()),
             ..Environment::default()
-        })
+        };
+        paths(&environment, Reader::Command)
     };
     let system = PathBuf::from(SYSTEM_FILE);
     let own = PathBuf::from("/home/me/.config/bankfull/config.toml");

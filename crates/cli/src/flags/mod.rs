@@ -1,5 +1,5 @@
 //! The command line: arguments, help texts and their checks. Their effect is in [`crate::cp`],
-//! [`crate::gather`], [`crate::ls`], [`crate::probe`] and [`crate::serve`].
+//! [`crate::gather`], [`crate::ls`], [`crate::probe`], [`crate::serve`] and [`crate::tokens`].
 //!
 //! The help texts are the source of `--help`, the manual and the completions. The first paragraph
 //! is the line of `-h`. Tests compare them with `docs/cli.md`.
@@ -20,6 +20,7 @@ mod probe;
 mod selection;
 mod serve;
 mod show;
+mod token;
 mod values;
 mod when;
 
@@ -35,7 +36,11 @@ pub(crate) use probe::ProbeFlags;
 pub(crate) use selection::SelectionFlags;
 pub(crate) use serve::ServeFlags;
 pub(crate) use show::{Example, LogFlags, LogFormat, ShowFlags};
-pub(crate) use values::{Listen, SshCommand, StreamCount, TransportHow, TuneHow, port, rate};
+pub(crate) use token::{LoginFlags, TokenAction, TokenFlags};
+pub(crate) use values::{
+    Listen, SshCommand, StreamCount, TransportHow, TuneHow, listen, port, rate,
+};
+pub(crate) use when::until;
 
 use bankfull::Bytes;
 use clap::error::ErrorKind;
@@ -70,6 +75,8 @@ pub(crate) enum Command {
     Ls(Box<LsFlags>),
     Probe(Box<ProbeFlags>),
     Serve(Box<ServeFlags>),
+    Token(Box<TokenFlags>),
+    Login(LoginFlags),
     Guard(Box<GuardFlags>),
     Config(ConfigFlags),
     /// Speak the protocol on standard input and output; `bankfull cp` starts it over ssh
@@ -167,6 +174,8 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         "probe" => probe::EXAMPLES,
         "guard" => guard::EXAMPLES,
         "serve" => serve::EXAMPLES,
+        "token" => token::EXAMPLES,
+        "login" => token::LOGIN_EXAMPLES,
         "config" => config::EXAMPLES,
         "completions" => COMPLETIONS_EXAMPLES,
         "man" => MAN_EXAMPLES,
@@ -276,7 +285,7 @@ mod tests {
             let name = command.get_name();
             for (line, _) in examples(if name == "bankfull" { "" } else { name }) {
                 let own = line.split(" | ").find(|part| part.starts_with("bankfull")).unwrap();
-                let own = own.split(" > ").next().unwrap();
+                let own = own.split(" > ").next().and_then(|own| own.split(" < ").next()).unwrap();
                 let words = crate::shellsplit::split(own.as_ref()).unwrap();
                 if let Err(error) = Cli::try_parse_from(words) {
                     panic!("{line}: {error}");

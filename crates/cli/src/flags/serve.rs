@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(super) const EXAMPLES: &[Example] = &[
     ("bankfull serve /srv/data --token-file token", "Serve on port 7440 of every address."),
     ("bankfull serve /srv/data --listen 127.0.0.1:0", "Serve this host only, on a free port."),
+    ("bankfull serve", "Serve the shares of /etc/bankfull/serve.toml."),
     ("bankfull serve /srv/data --read-only --json", "Serve files read-only, with JSON output."),
 ];
 
@@ -18,12 +19,16 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// Clients reach ROOT as `bankfull://host[:port]/`, and nothing outside it. At startup, the
 /// address, the fingerprint and a command for clients are shown. The first SIGINT or SIGTERM lets
 /// running sessions finish, a second one ends them, and a third one ends the program at once.
+/// SIGHUP reads shares and tokens again, unless standard input is a terminal.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct ServeFlags {
     /// Directory to serve
+    ///
+    /// Default: the shares `[share.NAME]` of the configuration file /etc/bankfull/serve.toml, which
+    /// clients reach as `bankfull://host/NAME/`.
     #[arg(value_name = "ROOT")]
-    pub(crate) root: PathBuf,
+    pub(crate) root: Option<PathBuf>,
 
     /// Set the address and port to listen on
     ///
@@ -38,6 +43,13 @@ pub(crate) struct ServeFlags {
     /// token is required.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+
+    /// Set the file of the tokens that `bankfull token` creates
+    ///
+    /// Changes apply within a second. Default: tokens.toml in the state directory. If it exists,
+    /// clients need one of its tokens, or that of --token-file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
 
     /// Refuse uploads
     ///
@@ -179,12 +191,12 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_library() {
         let flags = serve(&[]).unwrap();
-        assert_eq!(flags.root, PathBuf::from("/srv"));
+        assert_eq!(flags.root, Some(PathBuf::from("/srv")));
         assert_eq!(flags.listen, Listen { host: "::".to_owned(), port: DEFAULT_PORT });
         assert_eq!(flags.max_connections, ServeOptions::DEFAULT_MAX_CONNECTIONS);
         assert_eq!(flags.timeout, DEFAULT_TIMEOUT);
         assert!(!flags.read_only && !flags.allow_no_encryption && flags.token_file.is_none());
-        assert!(parse(&["serve"]).is_err());
+        assert!(matches!(parse(&["serve"]), Ok(Command::Serve(flags)) if flags.root.is_none()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use bankfull::{
     Bytes, DEFAULT_PORT, DirectIo, Fingerprint, Fsync, IoMethod, MAX_BUFFER, MIN_BUFFER,
     MIN_MEMORY_LIMIT, MIN_RATE_LIMIT, Merge, Rate, Schedule, Transport, Tune, UnitError,
-    is_valid_block_size,
+    is_plain_name, is_valid_block_size,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -379,7 +379,7 @@ pub(super) fn fingerprint(text: &str) -> Result<Fingerprint, String> {
 }
 
 /// Parses `HOST:PORT`, `:PORT`, `PORT` or `HOST`; IPv6 addresses with a port are in brackets.
-pub(super) fn listen(text: &str) -> Result<Listen, String> {
+pub(crate) fn listen(text: &str) -> Result<Listen, String> {
     if text.is_empty() {
         return Err("the address is missing: write HOST:PORT, :PORT or PORT".to_owned());
     }
@@ -417,6 +417,14 @@ pub(super) fn metrics_address(text: &str) -> Result<Listen, String> {
         return Err("the port is missing: write HOST:PORT".to_owned());
     }
     listen(text)
+}
+
+/// Parses a name of a token, a share or a remote.
+pub(super) fn plain_name(text: &str) -> Result<String, String> {
+    match is_plain_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("write letters, digits, -, _ and . only, without a dot in front".to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,20 @@ pub(super) fn when(text: &str) -> Result<SystemTime, String> {
     })
 }
 
+/// Parses a time in the future: a date, a date and time, or a time from now such as `7d`.
+pub(crate) fn until(text: &str) -> Result<SystemTime, String> {
+    let found = match age(text) {
+        Some(age) => SystemTime::now().checked_add(age),
+        None => seconds_since_1970(text).and_then(at),
+    };
+    found.ok_or_else(|| {
+        format!(
+            "{text:?} is no time: write 2027-01-31, 2027-01-31T18:00:00Z, or a time from now such \
+             as 90d or 36h"
+        )
+    })
+}
+
 /// Returns the age of a number with a unit.
 fn age(text: &str) -> Option<Duration> {
     let unit = match text.as_bytes().last()? {

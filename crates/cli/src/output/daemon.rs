@@ -1,6 +1,6 @@
 //! Output of a daemon without `--json`: how clients reach it. The log has everything else.
 
-use super::text::{printable, printable_text};
+use super::text::{printable_text, served_text};
 use super::{Beginning, Ending, Output, Render, Serving};
 use bankfull::{Event, Progress, ServerLimits};
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Daemon {
 
     fn listening(&mut self, serving: &Serving) {
         // Clients need the port, which may have been chosen at random.
-        let line = format!("serving {} on {}", printable(&serving.root), serving.address);
+        let line = format!("serving {} on {}", served_text(&serving.served), serving.address);
         if !self.is_silent {
             self.output.message(&line);
         }
@@ -93,13 +93,13 @@ impl Render for Daemon {
 mod tests {
     use super::super::handles::testing::buffers;
     use super::*;
-    use bankfull::{Error, ErrorKind, Fingerprint};
+    use bankfull::{Error, ErrorKind, Fingerprint, Served};
 
     fn serving() -> Beginning {
         Beginning::Serve(Serving {
             address: "[::]:7440".parse().unwrap(),
             fingerprint: Fingerprint([0xab; 32]),
-            root: "/srv".into(),
+            served: Served::Root("/srv".into()),
             example: "bankfull cp SRC bankfull://host/".to_owned(),
             limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
             warnings: vec!["no token is set".to_owned()],

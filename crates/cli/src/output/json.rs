@@ -9,9 +9,9 @@ use super::{Beginning, Ending, Output, Render, SCHEMA, Serving, listing};
 use crate::exit::Exit;
 use bankfull::{
     Error, Event, GatherSummary, ItemizedChange, ListedEntry, Outcome, ProbeResult, Progress, Rate,
-    Round, Summary,
+    Round, Served, Summary,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -279,12 +279,21 @@ fn probe_result_line(result: &ProbeResult) -> Line {
 }
 
 fn listening(serving: &Serving) -> Line {
-    Line::new("listening")
+    let line = Line::new("listening")
         .field("address", serving.address.to_string())
         .field("port", serving.address.port())
-        .field("fingerprint", serving.fingerprint.to_string())
-        .path("root", &serving.root)
-        .field("max_connections", serving.limits.connections as u64)
+        .field("fingerprint", serving.fingerprint.to_string());
+    let line = match &serving.served {
+        Served::Root(root) => line.path("root", root).field("shares", Value::Null),
+        Served::Shares(shares) => {
+            let shares: Map<String, Value> = shares
+                .iter()
+                .map(|share| (share.name.clone(), share.path.to_string_lossy().into()))
+                .collect();
+            line.field("root", Value::Null).field("shares", shares)
+        }
+    };
+    line.field("max_connections", serving.limits.connections as u64)
         .field("max_unauthenticated", serving.limits.unauthenticated as u64)
         .field("max_open_files", serving.limits.open_files)
         .field("metrics", serving.metrics.map(|address| address.to_string()))

@@ -160,7 +160,7 @@ fn daemon_writes_listening_and_stopped() {
     json.begin(&Beginning::Serve(Serving {
         address: "127.0.0.1:7440".parse().unwrap(),
         fingerprint: Fingerprint([0; 32]),
-        root: "/srv".into(),
+        served: Served::Root("/srv".into()),
         example: String::new(),
         limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
         warnings: Vec::new(),
@@ -173,7 +173,7 @@ fn daemon_writes_listening_and_stopped() {
         [
             format!(
                 "{{\"event\":\"listening\",\"address\":\"127.0.0.1:7440\",\"port\":7440,\
-                 \"fingerprint\":\"{fingerprint}\",\"root\":\"/srv\",\"max_connections\":160,\
+                 \"fingerprint\":\"{fingerprint}\",\"root\":\"/srv\",\"shares\":null,\"max_connections\":160,\
                  \"max_unauthenticated\":512,\"max_open_files\":20000,\"metrics\":null,\"schema\":1,\
                  \"version\":\"0.1.0\"}}"
             ),

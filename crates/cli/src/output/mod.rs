@@ -31,7 +31,9 @@ pub(crate) use probe_result::figures as probe_figures;
 pub(crate) use progress::above_progress;
 pub(crate) use render::{Beginning, Ending, Render, SCHEMA, Serving};
 pub(crate) use reporter::Reporter;
-pub(crate) use text::{byte_rate, printable, printable_json, printable_text, utc};
+pub(crate) use text::{
+    byte_rate, printable, printable_json, printable_text, rfc3339, served_text, utc,
+};
 
 use crate::exit::Exit;
 use crate::flags::{LsFlags, ShowFlags};

@@ -3,11 +3,11 @@
 use super::handles::Output;
 use crate::exit::Exit;
 use bankfull::{
-    Error, Event, Fingerprint, GatherSummary, ProbeResult, Progress, Round, ServerLimits, Summary,
+    Error, Event, Fingerprint, GatherSummary, ProbeResult, Progress, Round, Served, ServerLimits,
+    Summary,
 };
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Version of the JSON lines. It increases when a field changes its meaning or is removed; new
@@ -60,8 +60,8 @@ pub(crate) struct Serving {
     pub(crate) address: SocketAddr,
     /// Fingerprint that clients verify.
     pub(crate) fingerprint: Fingerprint,
-    /// Served directory.
-    pub(crate) root: PathBuf,
+    /// Served directories.
+    pub(crate) served: Served,
     /// Example command for a client.
     pub(crate) example: String,
     /// Limits of connections.

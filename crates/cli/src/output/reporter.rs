@@ -84,6 +84,15 @@ impl Reporter {
         }
     }
 
+    /// Returns a function for other threads that shows a warning.
+    pub(crate) fn warner(&self) -> impl Fn(String) + Send + 'static {
+        let queue = self.queue.clone();
+        move |message| {
+            // After the end of the output, no warning is of use.
+            let _ = queue.send(Message::Event(Box::new(Event::Warning { message })));
+        }
+    }
+
     /// Waits until everything is shown, and returns the output format.
     pub(crate) fn finish(self) -> Box<dyn Render> {
         self.send(Message::Finish);

@@ -1,6 +1,6 @@
 //! Formatting of counts, times, rates, and of names that are safe to print.
 
-use bankfull::{Rate, is_terminal_control};
+use bankfull::{Rate, Served, is_terminal_control};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,6 +19,18 @@ pub(crate) fn printable(path: &Path) -> String {
         }
     }
     shown
+}
+
+/// Formats the directories that are served.
+pub(crate) fn served_text(served: &Served) -> String {
+    match served {
+        Served::Root(root) => printable(root),
+        Served::Shares(shares) => {
+            let names: Vec<&str> = shares.iter().map(|share| &*share.name).collect();
+            let shares = if names.len() == 1 { "the share" } else { "the shares" };
+            format!("{shares} {}", names.join(", "))
+        }
+    }
 }
 
 /// Formats text in one line, with control characters and bidirectional marks as escapes.
@@ -62,6 +74,13 @@ pub(crate) fn utc(seconds: u64) -> String {
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute) = (second / 3600, second / 60 % 60);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+/// Formats a time since the epoch as in RFC 3339, in seconds and UTC.
+pub(crate) fn rfc3339(time: Duration) -> String {
+    let shown = utc(time.as_secs());
+    let minutes = shown.trim_end_matches(" UTC").replace(' ', "T");
+    format!("{minutes}:{:02}Z", time.as_secs() % 60)
 }
 
 /// Formats a number with digits in groups of three: `53 363`.

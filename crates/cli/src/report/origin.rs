@@ -29,7 +29,7 @@ impl Origin {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             date: utc(since_epoch.as_secs()),
-            host: crate::serve::host_name(),
+            host: crate::address::host_name(),
             command: format!("bankfull {}", arguments.join(" ")),
         }
     }

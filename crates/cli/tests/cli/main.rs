@@ -39,6 +39,7 @@ mod resume;
 mod routes;
 mod rsync;
 mod selection;
+mod shares;
 mod snapshots;
 mod standard_input;
 mod standard_output;

@@ -4,9 +4,9 @@ use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::NoEvents;
 use crate::base::threads::try_spawn_detached;
-use crate::file_io::root::PathRoot;
 use crate::model::metadata::Permits;
 use crate::model::options::DEFAULT_TIMEOUT;
+use crate::routes::access::AccessControl;
 use crate::routes::admission::{Acceptor, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
 use crate::routes::slots::Slots;
@@ -92,15 +92,13 @@ struct DataPort {
 fn session_manager(max_memory: Option<Bytes>, probes: Option<Arc<ProbePort>>) -> SessionManager {
     // A user who may log in may do anything here, unencrypted data included: ssh authenticates.
     let policy = Policy {
-        token: None,
-        read_only: false,
         permits: Permits::ALL,
         unencrypted_allowed: true,
         timeout: DEFAULT_TIMEOUT,
         link_rate: None,
         buffer_pool: BufferPool::new(max_memory),
     };
-    SessionManager::new(PathRoot::Host, policy, probes)
+    SessionManager::new(AccessControl::of_host(), policy, probes)
 }
 
 /// Serves one client on its control connection.

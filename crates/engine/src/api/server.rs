@@ -8,9 +8,9 @@ use crate::base::event_log::{EventLog, PeerLog, STARTUP_LOG_TARGET, connection_s
 use crate::base::log_limiter::LogLimiter;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
-use crate::file_io::root::PathRoot;
 use crate::model::metadata::Permits;
-use crate::model::options::{Fingerprint, ServeOptions, default_state_dir};
+use crate::model::options::{Access, Fingerprint, ServeOptions, default_state_dir};
+use crate::routes::access::AccessControl;
 use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
 use crate::routes::slots::Slots;
@@ -24,19 +24,23 @@ use crate::transport::socket::Socket;
 use crate::transport::tls;
 use bankfull_proto::wire::attach::DATA_MAGIC;
 use bankfull_proto::wire::probe::PROBE_MAGIC;
-use bankfull_sys::{Dir, ReuseportPair};
+use bankfull_sys::ReuseportPair;
 use rustls::{Connection, ServerConfig};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 /// Interval at which the thread that accepts QUIC streams checks for the end.
 /// (chosen: a daemon ends within 2 s of its drain)
 const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval at which the tokens of running sessions are checked. (chosen: a revoked one ends within
+/// the time of a command)
+const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Limits of a daemon's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +82,7 @@ impl Server {
     /// [`ErrorKind::Local`] when the root or the certificate cannot be used,
     /// [`ErrorKind::Network`] when the port cannot be bound.
     pub fn bind(options: ServeOptions) -> Result<Self, Error> {
-        let root = Dir::open(&options.root)
-            .map_err(|e| Error::local(format!("cannot serve {}", options.root.display()), &e))?;
+        let access = AccessControl::open(&options.access)?;
         let state_dir = options.state_dir.map_or_else(default_state_dir, Ok)?;
         let identity = Identity::load_or_generate(&state_dir)?;
         let listener = TcpListener::bind(options.listen).map_err(|e| {
@@ -103,8 +106,6 @@ impl Server {
         let limits = ConnectionLimits::new(options.max_connections, open_files, threads);
         let acceptor = Acceptor::new(listener, limits.strangers).map_err(unusable)?;
         let policy = Policy {
-            token: options.token,
-            read_only: options.read_only,
             permits: Permits {
                 owner: options.allow_owner,
                 devices: options.allow_devices,
@@ -137,7 +138,7 @@ impl Server {
             config,
             limits,
             slots: Slots::new(limits.connections),
-            sessions: SessionManager::new(PathRoot::Dir(Arc::new(root)), policy, probes),
+            sessions: SessionManager::new(access, policy, probes),
             quic: quic.map(Mutex::new),
             udp_error,
             log_limiter: Arc::new(LogLimiter::new()),
@@ -170,6 +171,19 @@ impl Server {
             staging_limit,
             ..self.sessions.status()
         }
+    }
+
+    /// Replaces the rules for clients; those in force stay if the new ones are refused.
+    ///
+    /// Sessions end whose token is no longer accepted. Others keep their directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] for a directory that cannot be opened, [`ErrorKind::Usage`] for shares
+    /// that contradict each other.
+    pub fn set_access(&self, access: &Access) -> Result<(), Error> {
+        self.sessions.access.replace(access)?;
+        self.sessions.end_refused();
+        Ok(())
     }
 
     /// Fingerprint of the certificate, for clients to pin.
@@ -240,7 +254,13 @@ impl Server {
         drain: &Cancel,
         abort: &Cancel,
     ) -> Result<(), Error> {
+        let mut checked = Instant::now();
         loop {
+            if checked.elapsed() >= TOKEN_CHECK_INTERVAL {
+                // A token may have expired.
+                self.sessions.end_refused();
+                checked = Instant::now();
+            }
             if drain.is_cancelled() || abort.is_cancelled() {
                 self.sessions.draining.cancel();
                 if abort.is_cancelled() {

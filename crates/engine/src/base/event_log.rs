@@ -224,6 +224,8 @@ pub(crate) struct Subject {
     pub(crate) path: String,
     /// Number of further paths.
     pub(crate) more_paths: usize,
+    /// Name of the client's token, if it has one.
+    pub(crate) token: Option<String>,
 }
 
 impl Subject {
@@ -231,13 +233,19 @@ impl Subject {
     pub(crate) fn new(direction: &'static str, paths: impl IntoIterator<Item = String>) -> Self {
         let mut paths = paths.into_iter();
         let path = cut(&paths.next().unwrap_or_default()).into_owned();
-        Self { direction, path, more_paths: paths.count() }
+        Self { direction, path, more_paths: paths.count(), token: None }
+    }
+
+    /// Adds the name of the client's token.
+    pub(crate) fn with_token(self, token: Option<&str>) -> Self {
+        Self { token: token.map(str::to_owned), ..self }
     }
 
     /// Logs the start of a transfer.
     pub(crate) fn log_start(&self) {
-        let Self { direction, path, more_paths } = self;
-        info!(direction, path = &**path, more_paths, "transfer started");
+        let Self { direction, path, more_paths, token } = self;
+        let token = token.as_deref();
+        info!(token, direction, path = &**path, more_paths, "transfer started");
     }
 
     /// Logs that a client was refused before its request was read.
@@ -247,11 +255,12 @@ impl Subject {
 
     /// Logs the end of a transfer with its outcome. `progress` is that of a transfer that failed.
     pub(crate) fn log_end(&self, result: &Result<Summary, Error>, progress: &Progress) {
-        let Self { direction, path, more_paths } = self;
-        let path = &**path;
+        let Self { direction, path, more_paths, token } = self;
+        let (path, token) = (&**path, token.as_deref());
         match result {
             Ok(done) => info!(
                 outcome = if done.failed_files > 0 { "partial" } else { "complete" },
+                token,
                 direction,
                 path,
                 more_paths,
@@ -275,6 +284,7 @@ impl Subject {
                 };
                 warn!(
                     outcome,
+                    token,
                     direction,
                     path,
                     more_paths,

@@ -1,5 +1,7 @@
-//! Plain data of a transfer: options, overrides, rate limits, the path cache, merge conflicts.
+//! Plain data of a transfer: options, access to a daemon, overrides, rate limits, path cache, merge
+//! conflicts.
 
+pub(crate) mod access;
 pub(crate) mod io_method;
 pub(crate) mod merge_conflicts;
 pub(crate) mod metadata;

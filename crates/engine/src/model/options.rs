@@ -1,5 +1,6 @@
 //! Options of transfers and servers, with their defaults and sources.
 
+use super::access::{Grant, Share};
 use crate::base::error::{Error, ErrorKind};
 use bankfull_control::{Bytes, Rate};
 use std::ffi::OsString;
@@ -149,18 +150,51 @@ pub struct DaemonOptions {
     pub transport: Transport,
 }
 
+/// Directories that a daemon serves; nothing outside them is accessible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Served {
+    /// One directory, which paths are relative to.
+    Root(PathBuf),
+    /// Directories by names, the first components of paths.
+    Shares(Vec<Share>),
+}
+
+/// Rules of a daemon for its clients, which may change while it runs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Access {
+    /// Directories.
+    pub served: Served,
+    /// Token with all permissions.
+    pub token: Option<Vec<u8>>,
+    /// Tokens with permissions of their own. `None`, and no `token`: clients need none.
+    pub grants: Option<Vec<Grant>>,
+    /// Refuses uploads.
+    pub read_only: bool,
+}
+
+impl Access {
+    /// Access to some directories, without a token.
+    #[must_use]
+    pub fn new(served: Served) -> Self {
+        Self { served, token: None, grants: None, read_only: false }
+    }
+
+    /// True if clients need a token.
+    #[must_use]
+    pub fn needs_token(&self) -> bool {
+        self.token.is_some() || self.grants.is_some()
+    }
+}
+
 /// Options of a daemon.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// Directory served; nothing outside it is accessible.
-    pub root: PathBuf,
+    /// Rules for clients.
+    pub access: Access,
     /// Address and port to listen on; port 0 chooses a free one.
     pub listen: SocketAddr,
-    /// Token that clients must present.
-    pub token: Option<Vec<u8>>,
-    /// Refuses uploads.
-    pub read_only: bool,
     /// Lets clients set owners, groups and set-id bits.
     pub allow_owner: bool,
     /// Lets clients create devices.
@@ -192,11 +226,15 @@ impl ServeOptions {
     /// required.
     #[must_use]
     pub fn new(root: PathBuf, listen: SocketAddr) -> Self {
+        Self::with_access(Access::new(Served::Root(root)), listen)
+    }
+
+    /// Options to serve on `listen` with these rules for clients, and the defaults.
+    #[must_use]
+    pub fn with_access(access: Access, listen: SocketAddr) -> Self {
         Self {
-            root,
+            access,
             listen,
-            token: None,
-            read_only: false,
             allow_owner: false,
             allow_devices: false,
             allow_privileged_xattrs: false,

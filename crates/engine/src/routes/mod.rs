@@ -1,5 +1,6 @@
 //! Routes to the other side: client, daemon sessions, local copies, admission.
 
+pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod client;
 pub(crate) mod local;

@@ -18,7 +18,7 @@ use bankfull_sys::Dir;
 use std::path::Path;
 
 /// Describes a client's request for the log.
-pub(super) fn subject_of(open: &Open) -> Subject {
+pub(super) fn subject_of(open: &Open, token: Option<&str>) -> Subject {
     let direction = match open.direction {
         _ if open.throughput_test_ms.is_some() => "probe",
         Direction::Pull => "send",
@@ -28,7 +28,7 @@ pub(super) fn subject_of(open: &Open) -> Subject {
         [] => "/".to_owned(),
         path => String::from_utf8_lossy(path).into_owned(),
     };
-    Subject::new(direction, open.paths.iter().map(text))
+    Subject::new(direction, open.paths.iter().map(text)).with_token(token)
 }
 
 /// Rules for sending what a client pulls.

@@ -1,6 +1,7 @@
 //! Serving side of sessions, shared by daemon and agent: the handshake with clients, checks of
 //! their requests, and the attachment of data streams.
 
+use super::access::{AccessControl, Client, Place};
 use super::client::software;
 use super::request::{
     metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths, subject_of,
@@ -40,7 +41,7 @@ use bankfull_control::{ControllerKind, Rate};
 use bankfull_proto::limits::MAX_STREAMS;
 use bankfull_proto::wire::attach::{self, Attach};
 use bankfull_proto::wire::control::{
-    self, Cause, Direction, Failure, Hello, Message, Open, Opened, WalkRules, Welcome,
+    self, Cause, Direction, Failure, Message, Open, Opened, WalkRules, Welcome,
 };
 use bankfull_proto::wire::{WireError, common_version};
 use rustls::Connection;
@@ -52,8 +53,6 @@ use std::time::{Duration, Instant};
 /// Permissions and limits of clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    pub(crate) token: Option<Vec<u8>>,
-    pub(crate) read_only: bool,
     pub(crate) permits: Permits,
     pub(crate) unencrypted_allowed: bool,
     pub(crate) timeout: Duration,
@@ -65,7 +64,7 @@ pub(crate) struct Policy {
 
 /// Sessions of a daemon or an agent.
 pub(crate) struct SessionManager {
-    pub(crate) root: PathRoot,
+    pub(crate) access: AccessControl,
     pub(crate) policy: Policy,
     /// UDP port of the probes, if available.
     pub(crate) probes: Option<Arc<ProbePort>>,
@@ -89,6 +88,7 @@ struct Negotiated {
 
 /// Session that is about to run.
 struct SessionSetup {
+    client: Client,
     welcome: Welcome,
     slots: Arc<SessionSlots>,
     negotiated: Negotiated,
@@ -141,8 +141,12 @@ impl ControlConn {
 }
 
 impl SessionManager {
-    pub(crate) fn new(root: PathRoot, policy: Policy, probes: Option<Arc<ProbePort>>) -> Self {
-        Self { root, policy, probes, draining: Cancel::new(), table: SessionTable::default() }
+    pub(crate) fn new(
+        access: AccessControl,
+        policy: Policy,
+        probes: Option<Arc<ProbePort>>,
+    ) -> Self {
+        Self { access, policy, probes, draining: Cancel::new(), table: SessionTable::default() }
     }
 
     /// Number of running sessions.
@@ -160,6 +164,11 @@ impl SessionManager {
         self.table.fail_all(|| Failure::new(Cause::Cancelled, "the server was shut down").into());
     }
 
+    /// Ends the sessions of clients that are no longer accepted.
+    pub(crate) fn end_refused(&self) {
+        self.table.fail_refused(|client| self.access.check(client));
+    }
+
     /// Serves a client on its control connection, whose magic has been read.
     pub(crate) fn serve(
         &self,
@@ -171,7 +180,7 @@ impl SessionManager {
         let (mut subject, mut progress) = (None, Progress::default());
         let log = conn.log.clone();
         let result = match self.prepare(&mut conn, &mut subject) {
-            Ok((welcome, slots, negotiated)) => {
+            Ok((client, welcome, slots, negotiated)) => {
                 let events: &dyn EventSink = match &log {
                     Some(log) => &EventLog::of_peer(events, log.clone()),
                     None => &EventLog::new(events),
@@ -179,7 +188,8 @@ impl SessionManager {
                 if log.as_ref().is_none_or(PeerLog::admits) {
                     subject.iter().for_each(Subject::log_start);
                 }
-                let session = SessionSetup { welcome, slots, negotiated, tunnelled, started };
+                let session =
+                    SessionSetup { client, welcome, slots, negotiated, tunnelled, started };
                 self.run(conn, session, events, &mut progress)
             }
             Err(error) => {
@@ -202,24 +212,28 @@ impl SessionManager {
         &self,
         conn: &mut ControlConn,
         subject: &mut Option<Subject>,
-    ) -> Result<(Welcome, Arc<SessionSlots>, Negotiated), Error> {
-        let (welcome, slots) = self.handshake(conn)?;
+    ) -> Result<(Client, Welcome, Arc<SessionSlots>, Negotiated), Error> {
+        let (client, welcome, slots) = self.handshake(conn)?;
         enter_session(&welcome.session);
         conn.log.iter().for_each(PeerLog::set_authenticated);
         let Message::Open(open) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no request").into());
         };
-        *subject = Some(subject_of(&open));
-        Ok((welcome, slots, self.negotiate(conn, open)?))
+        *subject = Some(subject_of(&open, client.name()));
+        let negotiated = self.negotiate(conn, open, &client)?;
+        Ok((client, welcome, slots, negotiated))
     }
 
-    fn handshake(&self, conn: &mut ControlConn) -> Result<(Welcome, Arc<SessionSlots>), Error> {
+    fn handshake(
+        &self,
+        conn: &mut ControlConn,
+    ) -> Result<(Client, Welcome, Arc<SessionSlots>), Error> {
         conn.write_raw(&control::MAGIC)?;
         let Message::Hello(hello) = self.next_message(conn)? else {
             return Err(WireError::Unexpected("no hello").into());
         };
         let version = common_version(hello.min_version, hello.max_version)?;
-        self.check_token(&hello)?;
+        let client = self.access.authenticate(hello.token.as_deref())?;
         conn.reader.set_authenticated();
         std::mem::replace(&mut conn.on_authenticated, Box::new(|| {}))();
         let is_draining = || self.draining.is_cancelled();
@@ -246,7 +260,7 @@ impl SessionManager {
         random(&mut welcome.session)?;
         random(&mut welcome.session_key)?;
         conn.write(&Message::Welcome(welcome.clone()))?;
-        Ok((welcome, slots))
+        Ok((client, welcome, slots))
     }
 
     /// Reads a message of a client without a session; fails if the server is shutting down.
@@ -260,22 +274,13 @@ impl SessionManager {
         received
     }
 
-    fn check_token(&self, hello: &Hello) -> Result<(), Error> {
-        let Some(expected) = &self.policy.token else { return Ok(()) };
-        let token = hello.token.as_deref().unwrap_or_default();
-        // Hashes have equal length, so the comparison takes the same time for every token.
-        if blake3::hash(token) == blake3::hash(expected) {
-            return Ok(());
-        }
-        let text = match &hello.token {
-            None => "a token is needed: give --token-file FILE or set BANKFULL_TOKEN",
-            Some(_) => "the token is wrong: ask the administrator of the server for the right one",
-        };
-        Err(Failure::new(Cause::BadToken, text).into())
-    }
-
     /// Checks the client's request and agrees on the session.
-    fn negotiate(&self, conn: &mut ControlConn, open: Open) -> Result<Negotiated, Error> {
+    fn negotiate(
+        &self,
+        conn: &mut ControlConn,
+        mut open: Open,
+        client: &Client,
+    ) -> Result<Negotiated, Error> {
         std::mem::replace(&mut conn.on_request, Box::new(|_| {}))(self.timeout_for(&open));
         if open.unencrypted && !self.policy.unencrypted_allowed {
             let text = "data without encryption is not allowed here: leave out --no-encryption";
@@ -295,35 +300,31 @@ impl SessionManager {
             };
             return Ok(Negotiated { open, opened: Opened::default(), task, entry_quota: None });
         }
+        let place = &self.access.place(client, conn.peer, &mut open)?;
         let is_push = open.direction == Direction::Push;
         let entry_quota = is_push.then(|| self.policy.buffer_pool.entry_quota());
         let (opened, task) = match open.direction {
-            Direction::Pull if self.policy.read_only && open.remove_sources == Some(true) => {
+            Direction::Pull if place.is_read_only && open.remove_sources == Some(true) => {
                 let text = "this server is read-only: its files cannot be removed";
                 return Err(Failure::new(Cause::ReadOnly, text).into());
             }
             Direction::Pull => {
-                let rules = send_rules(&open, &self.root)?;
-                let paths = source_paths(&open, self.expansion(conn))?;
-                let items = self.root.resolve_sources(&paths, &rules.walk, None)?;
+                let rules = send_rules(&open, &place.root)?;
+                let paths = source_paths(&open, expansion(conn, &place.root))?;
+                let items = place.root.resolve_sources(&paths, &rules.walk, None)?;
                 PathRoot::refuse_special(&items, rules.metadata.rules)?;
                 let sources = sources_of(&items);
                 let task = SessionTask::Send { items, rules: Box::new(rules) };
                 let (credit, rate_changes) = (open.credit, open.rate_changes);
                 (Opened { sources, credit, rate_changes, ..Opened::default() }, task)
             }
-            Direction::Push if self.policy.read_only => {
-                let text = "this server is read-only: it was started with --read-only";
+            Direction::Push if place.is_read_only => {
+                let text = "uploads are refused: the server or the share is read-only";
                 return Err(Failure::new(Cause::ReadOnly, text).into());
             }
-            Direction::Push => self.receive(conn, &open, entry_quota.as_deref())?,
+            Direction::Push => self.receive(conn, &open, (place, entry_quota.as_deref()))?,
         };
         Ok(Negotiated { open, opened, task, entry_quota })
-    }
-
-    /// Returns the expansion of a client's paths, which ends when the client has left.
-    fn expansion<'c>(&'c self, conn: &'c ControlConn) -> Expansion<'c> {
-        Expansion { root: &self.root, has_left: &*conn.has_left }
     }
 
     /// Opens the destination of a push.
@@ -331,13 +332,14 @@ impl SessionManager {
         &self,
         conn: &ControlConn,
         open: &Open,
-        entry_quota: Option<&EntryQuota>,
+        (place, entry_quota): (&Place, Option<&EntryQuota>),
     ) -> Result<(Opened, SessionTask), Error> {
-        let path = open.paths.first().map(|path| self.expansion(conn).home(path));
+        let path = open.paths.first().map(|path| expansion(conn, &place.root).home(path));
         let path = path.transpose()?.map(|path| path.0).unwrap_or_default();
         let options = receive_options(open);
         let (mut target, destinations) =
-            self.root.open_destination(&path, &open.sources, options)?;
+            place.root.open_destination(&path, &open.sources, options)?;
+        let destinations = destinations.into_iter().map(|path| place.shown(path)).collect();
         target.asked.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
         target.metadata = metadata_target(open, self.policy.permits)?;
         target.asked.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
@@ -376,8 +378,7 @@ impl SessionManager {
         events: &dyn EventSink,
         progress: &mut Progress,
     ) -> Result<Summary, Error> {
-        let SessionSetup { welcome, slots, negotiated, tunnelled, started } = session;
-        let is_autotuned = is_autotuned(&negotiated.open);
+        let SessionSetup { client, welcome, slots, negotiated, tunnelled, started } = session;
         let mut session = self.session(&negotiated, &welcome, tunnelled)?;
         session.advice = Mutex::new(conn.advice.take());
         session.streams.record_min_rtt(conn.min_rtt);
@@ -389,6 +390,7 @@ impl SessionManager {
         let outbox = Outbox::default();
         let stats = SessionStats::new(events, started);
         let entry = JoinableSession {
+            client,
             version: welcome.version,
             key: welcome.session_key,
             is_unencrypted: negotiated.open.unencrypted,
@@ -401,13 +403,9 @@ impl SessionManager {
                 stages: stats.shared_times(),
             },
         };
-        let autotune = match is_autotuned {
+        let autotune = match is_autotuned(&negotiated.open) {
             false => Autotune::Off,
-            // The client registers its address; until then it is unknown.
-            true => Autotune::On(self.probes.as_ref().map(|port| {
-                let line = port.join(welcome.session, welcome.session_key, conn.peer);
-                Box::new(ProbeChannel { line, register_address: None, own_port: None })
-            })),
+            true => self.autotune(&welcome, conn.peer),
         };
         // Before the client learns that it may connect and send datagrams.
         self.table.insert(welcome.session, entry);
@@ -438,6 +436,15 @@ impl SessionManager {
         self.table.remove(welcome.session);
         *progress = stats.progress();
         result
+    }
+
+    /// Tuning of a session, by probes if this side has a port for them.
+    fn autotune(&self, welcome: &Welcome, peer: Option<IpAddr>) -> Autotune {
+        // The client registers its address; until then it is unknown.
+        Autotune::On(self.probes.as_ref().map(|port| {
+            let line = port.join(welcome.session, welcome.session_key, peer);
+            Box::new(ProbeChannel { line, register_address: None, own_port: None })
+        }))
     }
 
     /// The negotiated session.
@@ -498,6 +505,11 @@ impl SessionManager {
         stream.set_permit(Box::new(slot));
         accepted.send(Some((attach.stream, stream))).map_err(|_| late())
     }
+}
+
+/// Returns the expansion of a client's paths, which ends when the client has left.
+fn expansion<'c>(conn: &'c ControlConn, root: &'c PathRoot) -> Expansion<'c> {
+    Expansion { root, has_left: &*conn.has_left }
 }
 
 /// Error of a client whose session has not begun when the server ends.

@@ -1,5 +1,6 @@
 //! Running sessions of a daemon or agent: data streams join them, and their totals are summed up.
 
+use super::access::Client;
 use super::slots::{SessionSlots, StreamSlot};
 use super::stream_numbers::StreamNumbers;
 use crate::base::error::Error;
@@ -38,6 +39,8 @@ impl CountedSession {
 
 /// A session that data streams may join.
 pub(super) struct JoinableSession {
+    /// The client that requested it.
+    pub(super) client: Client,
     pub(super) version: u16,
     pub(super) key: [u8; 32],
     pub(super) is_unencrypted: bool,
@@ -93,6 +96,15 @@ impl SessionTable {
     pub(super) fn fail_all(&self, error: impl Fn() -> Error) {
         for entry in lock(&self.sessions).values() {
             entry.counted.session.fail(error());
+        }
+    }
+
+    /// Fails the sessions of clients that `check` refuses.
+    pub(super) fn fail_refused(&self, check: impl Fn(&Client) -> Result<(), Error>) {
+        for entry in lock(&self.sessions).values() {
+            if let Err(error) = check(&entry.client) {
+                entry.counted.session.fail(error);
+            }
         }
     }
 

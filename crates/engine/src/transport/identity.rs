@@ -80,6 +80,12 @@ impl Identity {
         file.write_all(&(self.certificate.len() as u32).to_be_bytes()).map_err(failed)?;
         file.write_all(&self.certificate).map_err(failed)?;
         file.write_all(self.key.secret_der()).map_err(failed)?;
+        if let (Ok(owner), Ok(own)) = (fs::metadata(dir), file.metadata())
+            && owner.uid() != own.uid()
+        {
+            // Root prepares it for the daemon; others may not.
+            let _ = std::os::unix::fs::chown(&temp, Some(owner.uid()), Some(owner.gid()));
+        }
         file.sync_all().map_err(failed)?;
         // The link fails if the name exists: the first of two daemons wins.
         let linked = fs::hard_link(&temp, path);
@@ -106,6 +112,16 @@ impl Identity {
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         fingerprint_of(&self.certificate)
     }
+}
+
+/// Returns the fingerprint of the daemon whose state is in a directory.
+///
+/// Its certificate is generated if there is none yet.
+///
+/// # Errors
+/// [`ErrorKind::Local`] if the certificate cannot be used.
+pub fn server_fingerprint(state_dir: &Path) -> Result<Fingerprint, Error> {
+    Identity::load_or_generate(state_dir).map(|identity| identity.fingerprint())
 }
 
 /// Reads a file; also returns its permission bits.

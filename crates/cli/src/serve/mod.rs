@@ -1,13 +1,18 @@
 //! `bankfull serve`: binds the daemon, shows how to reach it, and runs it until signals end it.
 
+mod rules;
+
+use crate::address::{self, host_name};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::ServeFlags;
+use crate::log;
 use crate::metrics::{DaemonMetrics, MetricsPort, MetricsSink};
-use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, printable};
+use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, served_text};
 use crate::signals::{self, Caught, Step};
-use crate::{address, log, token};
-use bankfull::{Cancel, Error, ServeOptions, Server};
+use bankfull::{Access, Cancel, Error, ServeOptions, Served, Server, Share};
+use rules::{Reloader, Rules};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -15,17 +20,18 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 /// Runs the daemon until signals end it.
-pub(crate) fn run(flags: &ServeFlags) -> Exit {
+pub(crate) fn run(flags: ServeFlags, shares: Vec<Share>) -> Exit {
     let show = (&flags.show).into();
     let is_silent = log::owns_terminal(&show, log::Role::Daemon);
     let render = output::daemon_render(&show, is_silent);
     let environment = Environment::read();
-    let bound =
-        log::start(&show, &environment, log::Role::Daemon).and_then(|()| bind(flags, &environment));
+    let drain_timeout = flags.drain_timeout;
+    let bound = log::start(&show, &environment, log::Role::Daemon)
+        .and_then(|()| bind(flags, environment, shares));
     // Before clients can learn of the daemon: from then on, a signal stops it in order.
     let bound = bound.and_then(|bound| Ok((bound, signals::catch()?)));
     match bound {
-        Ok((bound, caught)) => serve(bound, (caught, flags.drain_timeout), render),
+        Ok((bound, caught)) => serve(bound, (caught, drain_timeout), render),
         Err(error) => output::end(render, &Ending::Failed(&error)),
     }
 }
@@ -34,22 +40,26 @@ pub(crate) fn run(flags: &ServeFlags) -> Exit {
 struct Bound {
     server: Arc<Server>,
     serving: Serving,
+    rules: Rules,
     /// Port of the metrics, if they are offered.
     metrics_port: Option<MetricsPort>,
 }
 
-fn bind(flags: &ServeFlags, environment: &Environment) -> Result<Bound, Error> {
-    let (options, token_warning) = options(flags, environment)?;
+fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Result<Bound, Error> {
     let metrics_port = flags.metrics.as_ref().map(MetricsPort::bind).transpose()?;
+    let mut options = options(&flags, &environment)?;
+    let rules = Rules::find(flags, environment)?;
+    let (access, token_warning) = rules.read(shares)?;
+    options.access = access;
     let metrics = metrics_port.as_ref().map(MetricsPort::address);
     let server = Arc::new(Server::bind(options.clone())?);
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
     let warnings = token_warning.into_iter().chain(without_token(&options)).collect();
     let limits = server.limits();
-    let root = options.root;
-    let serving = Serving { address, fingerprint, root, example, limits, warnings, metrics };
-    Ok(Bound { server, serving, metrics_port })
+    let served = options.access.served;
+    let serving = Serving { address, fingerprint, served, example, limits, warnings, metrics };
+    Ok(Bound { server, serving, rules, metrics_port })
 }
 
 fn serve(
@@ -63,7 +73,8 @@ fn serve(
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let running = (&bound.server, bound.metrics_port);
+    let reloader = Reloader::new(bound.rules, Arc::clone(&bound.server), reporter.warner());
+    let running = (&bound.server, bound.metrics_port, reloader);
     let result = run_until_signalled(running, (caught, drain_timeout), &reporter);
     let render = reporter.finish();
     match &result {
@@ -74,7 +85,7 @@ fn serve(
 
 /// Logs how clients reach the daemon; the terminal shows it in any case.
 fn log_start(serving: &Serving) {
-    let root = &*serving.root.to_string_lossy();
+    let root = &*served_text(&serving.served);
     let (address, fingerprint) = (serving.address, serving.fingerprint);
     info!(target: log::STARTUP_TARGET, root, %address, %fingerprint, "serving");
     for text in &serving.warnings {
@@ -105,7 +116,11 @@ fn end_program_after(timeout: Duration) {
 /// Runs the server: the first signal lets sessions finish for `drain_timeout`, the second one ends
 /// them, the third one ends the program.
 fn run_until_signalled(
-    (server, metrics_port): (&Arc<Server>, Option<MetricsPort>),
+    (server, metrics_port, reloader): (
+        &Arc<Server>,
+        Option<MetricsPort>,
+        Reloader<impl Fn(String) + Send + 'static>,
+    ),
     (caught, drain_timeout): (Caught, Duration),
     reporter: &Reporter,
 ) -> Result<(), Error> {
@@ -139,22 +154,21 @@ fn run_until_signalled(
     let second: Step = Box::new(move || {
         let _ = second_signal.send(());
     });
-    caught.run(vec![first, second])?;
+    let reload = reloader.start()?;
+    // The terminal's end stops the daemon that runs on it.
+    let is_service = !std::io::stdin().is_terminal();
+    let reload = is_service.then(|| -> signals::Repeated { Box::new(reload) });
+    caught.run(vec![first, second], reload)?;
     let Some(port) = metrics_port else { return server.run(reporter, &drain, &abort) };
     let metrics = DaemonMetrics::new();
     port.serve(metrics.exporter(server, &drain))?;
     server.run(&MetricsSink { metrics: &metrics, next: reporter }, &drain, &abort)
 }
 
-/// Builds the options from the flags, with a warning about the token.
-fn options(
-    flags: &ServeFlags,
-    environment: &Environment,
-) -> Result<(ServeOptions, Option<String>), Error> {
-    let token = token::read(flags.token_file.as_deref(), environment)?;
-    let mut options = ServeOptions::new(flags.root.clone(), address::resolve(&flags.listen)?);
-    options.token = token.bytes;
-    options.read_only = flags.read_only;
+/// Builds the options from the flags, still without rules for clients.
+fn options(flags: &ServeFlags, environment: &Environment) -> Result<ServeOptions, Error> {
+    let access = Access::new(Served::Shares(Vec::new()));
+    let mut options = ServeOptions::with_access(access, address::resolve(&flags.listen)?);
     options.allow_owner = flags.allow_owner;
     options.allow_devices = flags.allow_devices;
     options.allow_privileged_xattrs = flags.allow_privileged_xattrs;
@@ -164,30 +178,36 @@ fn options(
     options.timeout = flags.timeout;
     options.link_rate = flags.link_rate;
     options.max_memory = flags.max_memory;
-    Ok((options, token.warning))
+    Ok(options)
 }
 
 /// Returns a warning if the daemon has no token: whom it then serves, and the way out.
 fn without_token(options: &ServeOptions) -> Option<String> {
-    options.token.is_none().then(|| {
+    (!options.access.needs_token()).then(|| {
         let who = match options.listen.ip().is_loopback() {
             true => "every user of this host",
             false => "any host that reaches this port",
         };
-        let may = if options.read_only { "read" } else { "read and write" };
-        let root = printable(&options.root);
+        let may = if options.access.read_only { "read" } else { "read and write" };
+        let root = served_text(&options.access.served);
         format!(
             "no token is set: {who} can {may} {root} with the rights of this daemon; set one with \
-             --token-file"
+             bankfull token create or --token-file"
         )
     })
 }
 
 /// Returns an example command for clients.
 fn client_command(address: SocketAddr, fingerprint: &str, options: &ServeOptions) -> String {
-    let place = format!("bankfull://{}:{}/", client_host(address), address.port());
-    let operands = if options.read_only { format!("{place}SRC .") } else { format!("SRC {place}") };
-    let token = if options.token.is_some() { " --token-file FILE" } else { "" };
+    let share = match &options.access.served {
+        Served::Shares(shares) => shares.first().map(|share| format!("{}/", share.name)),
+        Served::Root(_) => None,
+    };
+    let share = share.unwrap_or_default();
+    let place = format!("bankfull://{}:{}/{share}", client_host(address), address.port());
+    let operands =
+        if options.access.read_only { format!("{place}SRC .") } else { format!("SRC {place}") };
+    let token = if options.access.needs_token() { " --token-file FILE" } else { "" };
     format!("bankfull cp {operands} --fingerprint {fingerprint}{token}")
 }
 
@@ -197,15 +217,6 @@ fn client_host(address: SocketAddr) -> String {
         _ if address.ip().is_unspecified() => host_name(),
         SocketAddr::V4(v4) => v4.ip().to_string(),
         SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
-    }
-}
-
-/// Returns the name of this host, or `HOST` if it has none.
-pub(crate) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "HOST".to_owned(),
-        name => name.to_owned(),
     }
 }
 
@@ -221,12 +232,22 @@ mod tests {
         *flags
     }
 
+    fn made_with(line: &str, environment: Environment) -> ServeOptions {
+        let dir = tempfile::tempdir().unwrap();
+        let mut flags = flags(line);
+        let mut options = options(&flags, &environment).unwrap();
+        // Without the tokens of this host's user.
+        flags.state_dir = Some(dir.path().to_owned());
+        options.access = Rules::find(flags, environment).unwrap().read(Vec::new()).unwrap().0;
+        options
+    }
+
     fn made(line: &str) -> ServeOptions {
-        options(&flags(line), &Environment::default()).unwrap().0
+        made_with(line, Environment::default())
     }
 
     fn with_token(mut options: ServeOptions) -> ServeOptions {
-        options.token = Some(b"t".to_vec());
+        options.access.token = Some(b"t".to_vec());
         options
     }
 
@@ -236,9 +257,9 @@ mod tests {
             "/srv --listen 127.0.0.1:99 --read-only --allow-no-encryption --state-dir /s \
              --max-connections 9 --timeout 2",
         );
-        assert_eq!(options.root, std::path::PathBuf::from("/srv"));
+        assert_eq!(options.access.served, Served::Root("/srv".into()));
         assert_eq!(options.listen, "127.0.0.1:99".parse().unwrap());
-        assert!(options.read_only && options.allow_unencrypted);
+        assert!(options.access.read_only && options.allow_unencrypted);
         assert_eq!(options.state_dir, Some("/s".into()));
         assert_eq!(options.max_connections, 9);
         assert_eq!(options.timeout.as_secs(), 2);
@@ -251,8 +272,8 @@ mod tests {
             state_dir: Some("/state".into()),
             ..Environment::default()
         };
-        let (options, _) = options(&flags("/srv"), &environment).unwrap();
-        assert_eq!(options.token.as_deref(), Some(&b"secret"[..]));
+        let options = made_with("/srv", environment);
+        assert_eq!(options.access.token.as_deref(), Some(&b"secret"[..]));
         assert_eq!(options.state_dir, Some("/state".into()));
     }
 
@@ -272,7 +293,7 @@ mod tests {
         ] {
             let text = format!(
                 "no token is set: {who_and_what} with the rights of this daemon; \
-                 set one with --token-file"
+                 set one with bankfull token create or --token-file"
             );
             assert_eq!(without_token(&made(line)), Some(text));
             assert_eq!(without_token(&with_token(made(line))), None);

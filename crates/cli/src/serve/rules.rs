@@ -1,0 +1,133 @@
+//! Rules of the daemon for its clients: shares and tokens, which are read again when they change.
+
+use crate::environment::Environment;
+use crate::flags::ServeFlags;
+use crate::tokens::{Store, Version, state_dir};
+use crate::{config, token};
+use bankfull::{Access, EVENT_LOG_TARGET, Error, ErrorKind, Served, Server, Share};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Interval at which a change of the tokens is looked for. (chosen: below the time of the command
+/// that follows a new token; a stat(2) each time)
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Flags and files that the rules come from.
+pub(super) struct Rules {
+    flags: ServeFlags,
+    environment: Environment,
+    store: Store,
+    /// State of the tokens before they are read.
+    first_version: Option<Version>,
+}
+
+impl Rules {
+    /// Finds the files.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] without a state directory.
+    pub(super) fn find(flags: ServeFlags, environment: Environment) -> Result<Self, Error> {
+        let state_dir = state_dir(flags.state_dir.as_ref(), &environment)?;
+        let store = Store::new(flags.tokens.as_deref(), &state_dir);
+        let first_version = store.version();
+        Ok(Self { flags, environment, store, first_version })
+    }
+
+    /// Reads the rules; also returns a warning about the token.
+    ///
+    /// # Errors
+    /// No directory to serve; tokens that cannot be read.
+    pub(super) fn read(&self, shares: Vec<Share>) -> Result<(Access, Option<String>), Error> {
+        let served = match &self.flags.root {
+            Some(root) => Served::Root(root.clone()),
+            None if !shares.is_empty() => Served::Shares(shares),
+            None => {
+                let text = "the operand is missing: write bankfull serve ROOT, or shares \
+                            [share.NAME] in /etc/bankfull/serve.toml (see bankfull serve --help)";
+                return Err(Error::new(ErrorKind::Usage, text));
+            }
+        };
+        let token = token::read(self.flags.token_file.as_deref(), &self.environment)?;
+        let tokens = self.store.read()?;
+        if let (Some(path), None) = (&self.flags.tokens, &tokens) {
+            let path = path.display();
+            let text = format!(
+                "the tokens {path} do not exist: run bankfull token create NAME --tokens {path}"
+            );
+            return Err(Error::new(ErrorKind::Local, text));
+        }
+        let mut access = Access::new(served);
+        access.token = token.bytes;
+        access.grants = tokens.map(|all| all.into_values().map(|one| one.grant).collect());
+        access.read_only = self.flags.read_only;
+        Ok((access, token.warning))
+    }
+
+    fn read_again(&self) -> Result<Access, Error> {
+        let shares = match &self.flags.root {
+            Some(_) => Vec::new(),
+            None => config::shares(&self.environment)
+                .map_err(|problem| Error::new(ErrorKind::Usage, problem))?,
+        };
+        self.read(shares).map(|(access, _)| access)
+    }
+}
+
+/// Applies changed rules to a running daemon.
+pub(super) struct Reloader<W> {
+    rules: Rules,
+    server: Arc<Server>,
+    /// Shows a warning.
+    warn: W,
+}
+
+impl<W: Fn(String) + Send + 'static> Reloader<W> {
+    /// Takes the rules in force.
+    pub(super) fn new(rules: Rules, server: Arc<Server>, warn: W) -> Self {
+        Self { rules, server, warn }
+    }
+
+    /// Starts the thread that reads the rules again when the tokens change.
+    ///
+    /// Returns the function that has it read them at once, and never waits.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(super) fn start(self) -> Result<impl Fn() + Send + 'static, Error> {
+        let (ask, asked) = mpsc::channel();
+        let kept = ask.clone();
+        let work = move || {
+            // With its own end, the channel stays open.
+            let _kept = kept;
+            let mut seen = self.rules.first_version;
+            loop {
+                let is_asked = asked.recv_timeout(POLL_INTERVAL).is_ok();
+                let version = self.rules.store.version();
+                if is_asked || version != seen {
+                    seen = version;
+                    self.reload();
+                }
+            }
+        };
+        thread::Builder::new().spawn(work).map_err(|e| Error::thread_start(&e))?;
+        Ok(move || {
+            // The thread lasts as long as the program.
+            let _ = ask.send(());
+        })
+    }
+
+    /// Reads the rules again. Those in force stay if the new ones cannot be used.
+    fn reload(&self) {
+        let result = self.rules.read_again().and_then(|access| self.server.set_access(&access));
+        match result {
+            Ok(()) => info!("shares and tokens read again"),
+            Err(error) => {
+                let text = format!("the earlier shares and tokens stay in force: {error}");
+                warn!(target: EVENT_LOG_TARGET, text = &*text, "warning");
+                (self.warn)(text);
+            }
+        }
+    }
+}

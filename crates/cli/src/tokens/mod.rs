@@ -1,0 +1,234 @@
+//! `bankfull token`: the tokens of a daemon. `bankfull login`: the other side of an invite.
+
+mod invite;
+mod login;
+mod store;
+
+pub(crate) use login::run as login;
+pub(crate) use store::{Store, Version};
+
+use crate::address::host_name;
+use crate::config;
+use crate::environment::Environment;
+use crate::exit::Exit;
+use crate::flags::{Listen, TokenAction, TokenFlags};
+use crate::output::{Output, printable, rfc3339};
+use bankfull::{
+    Error, ErrorKind, Grant, TokenHash, check_prefix, default_state_dir, new_token,
+    server_fingerprint,
+};
+use invite::Invite;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{Stored, rights_of};
+
+/// Runs the action.
+pub(crate) fn run(flags: &TokenFlags) -> Exit {
+    let environment = Environment::read();
+    let mut output = Output::standard();
+    let done = Tokens::find(flags, &environment).and_then(|tokens| match flags.action {
+        TokenAction::Create => tokens.create(&mut output),
+        TokenAction::List => tokens.list(&mut output),
+        TokenAction::Revoke => tokens.revoke(&mut output),
+    });
+    match (done, output.failure()) {
+        (Ok(()), None) => Exit::Done,
+        (Ok(()), Some(why)) => {
+            output.error(&why);
+            Exit::Local
+        }
+        (Err(error), _) => {
+            output.error(&error.to_string());
+            error.kind().into()
+        }
+    }
+}
+
+/// Returns the directory of a daemon's state: of a flag, else of the variable, else the default.
+///
+/// # Errors
+/// No home directory.
+pub(crate) fn state_dir(
+    flag: Option<&PathBuf>,
+    environment: &Environment,
+) -> Result<PathBuf, Error> {
+    flag.or(environment.state_dir.as_ref()).cloned().map_or_else(default_state_dir, Ok)
+}
+
+/// Returns the directory that a token permits, in the paths of clients.
+fn place_of(grant: &Grant) -> PathBuf {
+    let share = grant.share.iter().map(Path::new);
+    let parts = share.chain([&*grant.prefix]).filter(|part| !part.as_os_str().is_empty());
+    parts.collect()
+}
+
+/// An action and the daemon that it is about.
+struct Tokens<'f> {
+    flags: &'f TokenFlags,
+    state_dir: PathBuf,
+    store: Store,
+    /// Port in the daemon's file.
+    port: Option<u16>,
+}
+
+impl<'f> Tokens<'f> {
+    /// Finds the daemon's state.
+    ///
+    /// # Errors
+    /// A file of the daemon that cannot be read; no home directory.
+    fn find(flags: &'f TokenFlags, environment: &Environment) -> Result<Self, Error> {
+        let usage = |why: String| Error::new(ErrorKind::Usage, why);
+        let served = config::daemon_settings(environment).map_err(usage)?;
+        let flag = flags.state_dir.as_ref().or(match environment.state_dir {
+            Some(_) => None,
+            None => served.state_dir.as_ref(),
+        });
+        let state_dir = state_dir(flag, environment)?;
+        // Flags name another daemon than the file does.
+        let tokens = match flags.state_dir.is_some() || environment.state_dir.is_some() {
+            true => flags.tokens.as_deref(),
+            false => flags.tokens.as_deref().or(served.tokens.as_deref()),
+        };
+        let store = Store::new(tokens, &state_dir);
+        Ok(Self { flags, state_dir, store, port: served.port })
+    }
+
+    /// Returns the name that the action needs.
+    fn name(&self) -> Result<&str, Error> {
+        let action = match self.flags.action {
+            TokenAction::Create => "create",
+            TokenAction::List => "list",
+            TokenAction::Revoke => "revoke",
+        };
+        let missing = || {
+            let text = format!("the name is missing: write bankfull token {action} NAME");
+            Error::new(ErrorKind::Usage, text)
+        };
+        self.flags.name.as_deref().ok_or_else(missing)
+    }
+
+    fn create(&self, output: &mut Output) -> Result<(), Error> {
+        let name = self.name()?;
+        let token = new_token()?;
+        let mut grant = Grant::new(name, TokenHash::of(token.as_bytes()));
+        (grant.read, grant.write) = (!self.flags.write_only, !self.flags.read_only);
+        grant.share.clone_from(&self.flags.share);
+        grant.prefix = self.flags.prefix.clone().unwrap_or_default();
+        grant.expires = self.flags.expires;
+        check_prefix(&grant.prefix)?;
+        if grant.is_expired(SystemTime::now()) {
+            let text = "the time of --expires is over: give a later one";
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        let invite = self.invite(&grant, &token)?;
+        self.store.change(|tokens| {
+            if tokens.contains_key(name) {
+                let text = format!(
+                    "there is a token {name}: choose another name, or revoke it with bankfull \
+                     token revoke {name}"
+                );
+                return Err(Error::new(ErrorKind::Usage, text));
+            }
+            let stored = Stored { grant: grant.clone(), created: Some(SystemTime::now()) };
+            tokens.insert(name.to_owned(), stored);
+            Ok(())
+        })?;
+        let line = invite.as_ref().map(Invite::line);
+        if self.flags.json {
+            let shown = json!({ "name": name, "token": token, "invite": line });
+            output.data_line(&shown.to_string());
+            return Ok(());
+        }
+        output.data_line(line.as_deref().unwrap_or(&token));
+        let file = printable(self.store.path());
+        output.message(&format!(
+            "stored the hash of the token {name} in {file}; it is shown only now: {}",
+            match line.is_some() {
+                true => "give the line to bankfull login on the other side",
+                false => "give it to clients by --token-file",
+            }
+        ));
+        Ok(())
+    }
+
+    /// Returns the invite, if one is wanted.
+    fn invite(&self, grant: &Grant, token: &str) -> Result<Option<Invite>, Error> {
+        if !self.flags.invite {
+            return Ok(None);
+        }
+        let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
+        let place = place_of(grant);
+        let Some(place) = place.to_str().filter(|text| !text.contains(char::is_whitespace)) else {
+            return usage("an invite cannot have a prefix with spaces: leave out --invite");
+        };
+        let (host, port) = match &self.flags.address {
+            Some(Listen { host, port }) if !host.is_empty() => (host.clone(), *port),
+            Some(Listen { port, .. }) => (host_name(), *port),
+            None => (host_name(), self.port.unwrap_or(bankfull::DEFAULT_PORT)),
+        };
+        if port == 0 {
+            return usage("an invite needs the port of the daemon: give --address HOST:PORT");
+        }
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let port = match port {
+            bankfull::DEFAULT_PORT => String::new(),
+            other => format!(":{other}"),
+        };
+        let fingerprint = server_fingerprint(&self.state_dir)?;
+        let url = format!("bankfull://{host}{port}/{place}");
+        Ok(Some(Invite { url, fingerprint, token: token.to_owned() }))
+    }
+
+    fn list(&self, output: &mut Output) -> Result<(), Error> {
+        let tokens = self.store.read()?.unwrap_or_default();
+        if tokens.is_empty() && !self.flags.json {
+            output.message(&format!("no tokens in {}", printable(self.store.path())));
+        }
+        let time = |at: SystemTime| rfc3339(at.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let now = SystemTime::now();
+        for (name, Stored { grant, created }) in &tokens {
+            let rights = rights_of(grant);
+            let (expires, is_expired) = (grant.expires.map(time), grant.is_expired(now));
+            if self.flags.json {
+                let line = json!({
+                    "name": name,
+                    "rights": rights,
+                    "share": grant.share,
+                    "prefix": grant.prefix.to_string_lossy(),
+                    "created": created.map(time),
+                    "expires": expires,
+                    "expired": is_expired,
+                });
+                output.data_line(&line.to_string());
+                continue;
+            }
+            let mut line = format!("{name}: {rights}");
+            let place = place_of(grant);
+            if !place.as_os_str().is_empty() {
+                line += &format!(" in {}", printable(&place));
+            }
+            if let Some(at) = expires {
+                line += &format!(", {} {at}", if is_expired { "expired" } else { "until" });
+            }
+            output.data_line(&line);
+        }
+        Ok(())
+    }
+
+    fn revoke(&self, output: &mut Output) -> Result<(), Error> {
+        let name = self.name()?;
+        self.store.change(|tokens| match tokens.remove(name) {
+            Some(_) => Ok(()),
+            None => {
+                let file = printable(self.store.path());
+                let text = format!("there is no token {name} in {file}: see bankfull token list");
+                Err(Error::new(ErrorKind::Usage, text))
+            }
+        })?;
+        if !self.flags.json {
+            output.message(&format!("revoked the token {name}; its sessions end within a second"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,565 @@
+//! Access of a daemon's clients: who they are by their token, and which directory a request is for.
+//!
+//! Paths of a request begin with the name of a share, if there are shares, and with the directory
+//! that the token is limited to. Both are removed: what remains is resolved beneath that directory
+//! alone, whatever links are in it.
+
+use crate::base::error::{Error, ErrorKind, os_message};
+use crate::file_io::root::PathRoot;
+use crate::model::access::{Grant, Share, TokenHash, is_plain_name};
+use crate::model::options::{Access, Served};
+use bankfull_proto::wire::control::{Cause, Direction, EarlierRules, Failure, Open, PathBytes};
+use bankfull_sys::Dir;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+/// A client that has authenticated.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Client {
+    token: Option<TokenHash>,
+    /// Permissions of its token; `None`: all.
+    grant: Option<Arc<Grant>>,
+}
+
+impl Client {
+    /// Returns the name of its token, if that has one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.grant.as_deref().map(|grant| &*grant.name)
+    }
+}
+
+/// Directory of a request.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Root of its paths.
+    pub(crate) root: PathRoot,
+    /// Uploads are refused.
+    pub(crate) is_read_only: bool,
+    /// Path of the root in the paths of the client.
+    pub(crate) mount: PathBuf,
+}
+
+impl Place {
+    /// Returns a path beneath the root as the client names it.
+    pub(crate) fn shown(&self, path: PathBytes) -> PathBytes {
+        match (self.mount.as_os_str().as_bytes(), &*path.0) {
+            ([], _) => path,
+            (mount, []) => PathBytes(mount.to_vec()),
+            (mount, below) => PathBytes([mount, b"/", below].concat()),
+        }
+    }
+}
+
+/// An open share.
+#[derive(Debug)]
+struct OpenShare {
+    share: Share,
+    dir: Arc<Dir>,
+}
+
+/// Directories that are served.
+#[derive(Debug)]
+enum Places {
+    /// The whole host, with the user's permissions.
+    Host,
+    /// One directory.
+    Root(Arc<Dir>),
+    /// Directories by their names.
+    Shares(Vec<OpenShare>),
+}
+
+/// Rules in force.
+#[derive(Debug)]
+struct Rules {
+    token: Option<TokenHash>,
+    grants: Option<HashMap<TokenHash, Arc<Grant>>>,
+    places: Places,
+    is_read_only: bool,
+}
+
+/// Access of clients, which may change while sessions run.
+#[derive(Debug)]
+pub(crate) struct AccessControl(RwLock<Arc<Rules>>);
+
+impl AccessControl {
+    /// Permits everything on this host, to the one client of an agent.
+    pub(crate) fn of_host() -> Self {
+        let (token, grants) = (None, None);
+        let rules = Rules { token, grants, places: Places::Host, is_read_only: false };
+        Self(RwLock::new(Arc::new(rules)))
+    }
+
+    /// Opens the directories of a daemon.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] for a directory that cannot be opened; [`ErrorKind::Usage`] for shares
+    /// that contradict each other.
+    pub(crate) fn open(access: &Access) -> Result<Self, Error> {
+        Ok(Self(RwLock::new(Arc::new(Rules::open(access)?))))
+    }
+
+    /// Replaces the rules. Those in force stay if the new ones are refused.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn replace(&self, access: &Access) -> Result<(), Error> {
+        let rules = Arc::new(Rules::open(access)?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        Ok(())
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the client with this token.
+    ///
+    /// # Errors
+    /// [`Cause::BadToken`] without a valid token, if one is required.
+    pub(crate) fn authenticate(&self, token: Option<&[u8]>) -> Result<Client, Error> {
+        let token = token.map(TokenHash::of);
+        let grant = self.rules().grant(token, SystemTime::now())?;
+        Ok(Client { token, grant })
+    }
+
+    /// Checks that a client of a running session is still accepted.
+    ///
+    /// # Errors
+    /// [`Cause::BadToken`] once its token has expired or was revoked.
+    pub(crate) fn check(&self, client: &Client) -> Result<(), Error> {
+        let rules = self.rules();
+        rules.grant(client.token, SystemTime::now()).map(drop).map_err(|_| {
+            let name = client.name().unwrap_or("of this session");
+            let text = format!(
+                "the token {name} has expired or was revoked: ask the administrator of the server \
+                 for another one"
+            );
+            Failure::new(Cause::BadToken, text).into()
+        })
+    }
+
+    /// Returns the directory of a request, whose paths are then beneath it.
+    ///
+    /// # Errors
+    /// A request that the client's token does not permit, or without a share that exists.
+    pub(crate) fn place(
+        &self,
+        client: &Client,
+        peer: Option<IpAddr>,
+        open: &mut Open,
+    ) -> Result<Place, Error> {
+        let rules = self.rules();
+        let grant = client.grant.as_deref();
+        grant.map_or(Ok(()), |grant| check_rights(grant, open))?;
+        match &rules.places {
+            Places::Host => Ok(Place {
+                root: PathRoot::Host,
+                is_read_only: rules.is_read_only,
+                mount: PathBuf::new(),
+            }),
+            Places::Root(dir) => {
+                let is_read_only = rules.is_read_only;
+                limited(Arc::clone(dir), grant, open, (PathBuf::new(), is_read_only))
+            }
+            Places::Shares(shares) => {
+                let OpenShare { share, dir } = chosen(shares, grant, peer, open)?;
+                let is_read_only = rules.is_read_only || share.read_only;
+                limited(Arc::clone(dir), grant, open, (PathBuf::from(&share.name), is_read_only))
+            }
+        }
+    }
+}
+
+impl Rules {
+    fn open(access: &Access) -> Result<Self, Error> {
+        let places = match &access.served {
+            Served::Root(root) => Places::Root(Arc::new(open_dir(root)?)),
+            Served::Shares(shares) => Places::Shares(open_shares(shares)?),
+        };
+        let token = access.token.as_deref().map(TokenHash::of);
+        let by_token = |grants: &Vec<Grant>| {
+            grants.iter().map(|grant| (grant.token, Arc::new(grant.clone()))).collect()
+        };
+        let grants = access.grants.as_ref().map(by_token);
+        Ok(Self { token, grants, places, is_read_only: access.read_only })
+    }
+
+    /// Returns the permissions of a token; `None`: all.
+    ///
+    /// Hashes are compared, so that the time of a comparison tells nothing about a token.
+    fn grant(
+        &self,
+        token: Option<TokenHash>,
+        now: SystemTime,
+    ) -> Result<Option<Arc<Grant>>, Error> {
+        if self.token.is_none() && self.grants.is_none() {
+            return Ok(None);
+        }
+        let refused = |text: &str| Err(Failure::new(Cause::BadToken, text).into());
+        let Some(token) = token else {
+            return refused("a token is needed: give --token-file FILE or set BANKFULL_TOKEN");
+        };
+        if self.token == Some(token) {
+            return Ok(None);
+        }
+        match self.grants.as_ref().and_then(|grants| grants.get(&token)) {
+            Some(grant) if grant.is_expired(now) => refused(&format!(
+                "the token {} has expired: ask the administrator of the server for another one",
+                grant.name
+            )),
+            Some(grant) => Ok(Some(Arc::clone(grant))),
+            None => {
+                refused("the token is wrong: ask the administrator of the server for the right one")
+            }
+        }
+    }
+}
+
+fn open_dir(path: &Path) -> Result<Dir, Error> {
+    Dir::open(path).map_err(|e| Error::local(format!("cannot serve {}", path.display()), &e))
+}
+
+/// Opens the directories of the shares.
+///
+/// # Errors
+/// A name that is taken or not plain; a directory that is missing, or inside another one.
+fn open_shares(shares: &[Share]) -> Result<Vec<OpenShare>, Error> {
+    let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
+    let mut real: Vec<(&str, PathBuf)> = Vec::new();
+    let mut opened = Vec::new();
+    for share in shares {
+        let (name, path) = (&*share.name, share.path.display());
+        if !is_plain_name(name) {
+            return usage(format!(
+                "the name of a share has letters, digits, - _ and . only: rename {name:?}"
+            ));
+        }
+        let found = std::fs::canonicalize(&share.path).map_err(|e| {
+            let text = format!("cannot serve the share {name}, {path}: {}", os_message(&e));
+            Error::new(ErrorKind::Local, text)
+        })?;
+        for (other, at) in &real {
+            if *other == name {
+                return usage(format!("there are two shares {name}: rename one"));
+            }
+            let (inner, outer) = match (found.starts_with(at), at.starts_with(&found)) {
+                (true, _) => (name, *other),
+                (_, true) => (*other, name),
+                _ => continue,
+            };
+            return usage(format!(
+                "the share {inner} is inside the share {outer}: choose directories beside each \
+                 other"
+            ));
+        }
+        real.push((name, found));
+        opened.push(OpenShare { share: share.clone(), dir: Arc::new(open_dir(&share.path)?) });
+    }
+    Ok(opened)
+}
+
+/// Checks that a token permits the direction of a request.
+fn check_rights(grant: &Grant, open: &Open) -> Result<(), Error> {
+    let is_push = open.direction == Direction::Push;
+    let action = match () {
+        () if is_push && !grant.write => "uploads",
+        () if open.remove_sources == Some(true) && !grant.write => "removal of files",
+        () if !is_push && !grant.read => "downloads",
+        () => return Ok(()),
+    };
+    let text = format!("the token {} does not permit {action}", grant.name);
+    Err(Failure::new(Cause::Permission, text).into())
+}
+
+/// Returns the share of a request.
+fn chosen<'s>(
+    shares: &'s [OpenShare],
+    grant: Option<&Grant>,
+    peer: Option<IpAddr>,
+    open: &Open,
+) -> Result<&'s OpenShare, Error> {
+    let is_permitted = |share: &Share| {
+        grant.and_then(|grant| grant.share.as_ref()).is_none_or(|only| *only == share.name)
+            && peer.is_none_or(|address| share.admits(address))
+    };
+    let permitted = || {
+        let names: Vec<&str> = shares
+            .iter()
+            .filter(|one| is_permitted(&one.share))
+            .map(|one| &*one.share.name)
+            .collect();
+        match names.is_empty() {
+            true => "ask the administrator of the server for access".to_owned(),
+            false => format!("begin the path with one of {}", names.join(", ")),
+        }
+    };
+    let failed = |text: String| Err(Failure::new(Cause::NotFound, text).into());
+    let mut names = open.paths.iter().map(|path| first_name(&path.0));
+    let name = names.next().unwrap_or_default();
+    if name.is_empty() {
+        return failed(format!("the path has no share: {}", permitted()));
+    }
+    let shown = String::from_utf8_lossy(name);
+    if let Some(other) = names.find(|other| *other != name) {
+        let other = String::from_utf8_lossy(other);
+        let text = format!(
+            "the paths are in two shares, {shown} and {other}: copy them with separate commands"
+        );
+        return Err(Failure::new(Cause::Usage, text).into());
+    }
+    match shares.iter().find(|one| one.share.name.as_bytes() == name) {
+        Some(found) if is_permitted(&found.share) => Ok(found),
+        Some(_) => {
+            let text = format!("the share {shown} is not permitted to you: {}", permitted());
+            Err(Failure::new(Cause::Permission, text).into())
+        }
+        None => failed(format!("there is no share {shown:?}: {}", permitted())),
+    }
+}
+
+/// Returns the place of a request in a directory that its token may limit further.
+fn limited(
+    dir: Arc<Dir>,
+    grant: Option<&Grant>,
+    open: &mut Open,
+    (share, is_read_only): (PathBuf, bool),
+) -> Result<Place, Error> {
+    let prefix = grant.map(|grant| &*grant.prefix).unwrap_or(Path::new(""));
+    let mount = match prefix.as_os_str().is_empty() {
+        true => share.clone(),
+        false => share.join(prefix),
+    };
+    if mount.as_os_str().is_empty() {
+        return Ok(Place { root: PathRoot::Dir(dir), is_read_only, mount });
+    }
+    let refused = |path: &[u8]| {
+        let shown = String::from_utf8_lossy(path).into_owned();
+        let name = grant.map_or("", |grant| &grant.name);
+        let text = match prefix.as_os_str().is_empty() {
+            true => format!("the path {shown:?} is not in the share {}", share.display()),
+            false => format!("the token {name} is for {} alone: {shown:?} is not", mount.display()),
+        };
+        Error::from(Failure::new(Cause::Permission, text))
+    };
+    for path in &mut open.paths {
+        path.0 = below(&path.0, &mount).ok_or_else(|| refused(&path.0))?.to_vec();
+    }
+    for path in open.earlier.iter_mut().flat_map(directories) {
+        // Others are relative to the destination.
+        if path.starts_with(b"/") {
+            let rest = below(path, &mount).ok_or_else(|| refused(path))?;
+            *path = [b"/", rest].concat();
+        }
+    }
+    let dir = match prefix.as_os_str().is_empty() {
+        true => dir,
+        false => Arc::new(dir.open_beneath(prefix.as_os_str().as_bytes()).map_err(|e| {
+            let text = format!(
+                "cannot use {}, to which the token is limited: {}",
+                mount.display(),
+                os_message(&e)
+            );
+            Error::from(Failure::new(Cause::NotFound, text))
+        })?),
+    };
+    Ok(Place { root: PathRoot::Dir(dir), is_read_only, mount })
+}
+
+/// Returns the directories of earlier versions.
+fn directories(rules: &mut EarlierRules) -> impl Iterator<Item = &mut Vec<u8>> {
+    let backup = rules.backup.as_mut().and_then(|backup| backup.dir.as_mut());
+    backup.into_iter().chain(rules.link_dest.iter_mut().flatten()).map(|dir| &mut dir.0)
+}
+
+/// Returns a path without slashes and `./` at its start.
+fn trimmed(mut path: &[u8]) -> &[u8] {
+    loop {
+        path = match path {
+            [b'/', rest @ ..] | [b'.', b'/', rest @ ..] => rest,
+            b"." => b"",
+            _ => return path,
+        };
+    }
+}
+
+/// Returns the first component of a path.
+fn first_name(path: &[u8]) -> &[u8] {
+    let path = trimmed(path);
+    path.split(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// Returns what follows `mount` in a path; `None` if it does not begin so.
+fn below<'p>(path: &'p [u8], mount: &Path) -> Option<&'p [u8]> {
+    let mut rest = path;
+    for name in mount.components() {
+        let name = name.as_os_str().as_bytes();
+        rest = trimmed(rest).strip_prefix(name)?;
+        if !rest.is_empty() && !rest.starts_with(b"/") {
+            return None;
+        }
+    }
+    let start = rest.iter().position(|&byte| byte != b'/').unwrap_or(rest.len());
+    Some(&rest[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::access::Network;
+    use bankfull_proto::wire::control::Bytes;
+
+    fn request(direction: Direction, paths: &[&str]) -> Open {
+        let paths = paths.iter().map(|path| PathBytes(path.as_bytes().to_vec())).collect();
+        Open { direction, paths, ..Open::default() }
+    }
+
+    fn pull(paths: &[&str]) -> Open {
+        request(Direction::Pull, paths)
+    }
+
+    fn grant(share: Option<&str>, prefix: &str) -> Grant {
+        let mut grant = Grant::new("t", TokenHash::of(b"t"));
+        (grant.share, grant.prefix) = (share.map(str::to_owned), prefix.into());
+        grant
+    }
+
+    /// Directory with the shares `data` and `logs`, and a control with these tokens.
+    fn control(grants: Option<Vec<Grant>>) -> (tempfile::TempDir, AccessControl) {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["d/alice/deep", "l"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let mut logs = Share::new("logs", dir.path().join("l"));
+        (logs.read_only, logs.allow) = (true, vec!["10.0.0.0/8".parse::<Network>().unwrap()]);
+        let shares = vec![Share::new("data", dir.path().join("d")), logs];
+        let access = Access { grants, ..Access::new(Served::Shares(shares)) };
+        (dir, AccessControl::open(&access).unwrap())
+    }
+
+    #[test]
+    fn first_component_names_the_share() {
+        let (_dir, control) = control(None);
+        let place = |open: &mut Open, peer: &str| {
+            control.place(&Client::default(), Some(peer.parse().unwrap()), open)
+        };
+        let mut open = pull(&["/data/alice/x", "./data//y/", "data", "data/./z"]);
+        let found = place(&mut open, "192.0.2.1").unwrap();
+        assert!(!found.is_read_only && found.mount == Path::new("data"));
+        let rest: Vec<&[u8]> = open.paths.iter().map(|path| &*path.0).collect();
+        assert_eq!(rest, [&b"alice/x"[..], b"y/", b"", b"./z"]);
+        assert!(place(&mut pull(&["logs/x"]), "10.1.2.3").unwrap().is_read_only);
+        for (paths, says) in [
+            (&["x/y"][..], "there is no share \"x\": begin the path with one of data"),
+            (&["/"], "the path has no share: begin the path with one of data"),
+            (&[], "the path has no share"),
+            (&["data/a", "logs/b"], "in two shares, data and logs: copy them with separate"),
+            (
+                &["logs/x"],
+                "the share logs is not permitted to you: begin the path with one of data",
+            ),
+            (&["../data"], "there is no share \"..\""),
+            (&["da*/x"], "there is no share \"da*\""),
+        ] {
+            let error = place(&mut pull(paths), "192.0.2.1").unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn token_is_limited_to_its_share_and_prefix() {
+        let (_dir, control) = control(Some(vec![grant(Some("data"), "alice")]));
+        let client = control.authenticate(Some(b"t")).unwrap();
+        assert_eq!(client.name(), Some("t"));
+        let place = |open: &mut Open| control.place(&client, None, open);
+        let mut open = pull(&["data/alice/deep"]);
+        let PathRoot::Dir(root) = place(&mut open).unwrap().root else { panic!("no directory") };
+        assert!(root.open_beneath(b"deep").is_ok());
+        assert_eq!(open.paths[0].0, b"deep");
+        for path in ["data", "data/", "data/bob", "data/alicex", "logs/alice", "data/../alice"] {
+            assert!(place(&mut pull(&[path])).is_err(), "{path}");
+        }
+        let mut open = request(Direction::Push, &["data/alice"]);
+        let dirs = ["/data/alice/old", "old"].map(|dir| Bytes(dir.as_bytes().to_vec()));
+        open.earlier = Some(EarlierRules { backup: None, link_dest: Some(dirs.to_vec()) });
+        place(&mut open).unwrap();
+        let earlier = open.earlier.unwrap().link_dest.unwrap();
+        assert_eq!(earlier.iter().map(|dir| &*dir.0).collect::<Vec<_>>(), [&b"/old"[..], b"old"]);
+        let dirs = Some(vec![Bytes(b"/data/bob".to_vec())]);
+        let mut open = request(Direction::Push, &["data/alice"]);
+        open.earlier = Some(EarlierRules { backup: None, link_dest: dirs });
+        assert!(place(&mut open).is_err());
+    }
+
+    #[test]
+    fn prefix_limits_a_root_without_shares() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        let mut access = Access::new(Served::Root(dir.path().to_owned()));
+        (access.grants, access.read_only) = (Some(vec![grant(None, "in")]), true);
+        let control = AccessControl::open(&access).unwrap();
+        let client = control.authenticate(Some(b"t")).unwrap();
+        let mut open = pull(&["/in/x"]);
+        assert!(control.place(&client, None, &mut open).unwrap().is_read_only);
+        assert_eq!(open.paths[0].0, b"x");
+        assert!(control.place(&client, None, &mut pull(&["x"])).is_err());
+    }
+
+    #[test]
+    fn token_permits_directions() {
+        let rights = |read, write| {
+            let grant = Grant { read, write, ..grant(None, "") };
+            let (_dir, control) = control(Some(vec![grant]));
+            let client = control.authenticate(Some(b"t")).unwrap();
+            let mut removing = pull(&["data/x"]);
+            removing.remove_sources = Some(true);
+            [pull(&["data/x"]), request(Direction::Push, &["data"]), removing]
+                .map(|mut open| control.place(&client, None, &mut open).is_ok())
+        };
+        assert_eq!(rights(true, false), [true, false, false]);
+        assert_eq!(rights(false, true), [false, true, false]);
+        assert_eq!(rights(true, true), [true; 3]);
+    }
+
+    #[test]
+    fn credentials_are_checked_again_when_they_change() {
+        let (dir, control) = control(Some(vec![grant(None, "")]));
+        let client = control.authenticate(Some(b"t")).unwrap();
+        assert!(control.check(&client).is_ok());
+        assert!(control.authenticate(None).is_err() && control.authenticate(Some(b"u")).is_err());
+        // A refused change leaves the rules as they were.
+        let missing = Access::new(Served::Root("/nonexistent/x".into()));
+        assert!(control.replace(&missing).is_err());
+        assert!(control.check(&client).is_ok());
+        let mut expired = grant(None, "");
+        expired.expires = Some(SystemTime::UNIX_EPOCH);
+        let mut access = Access::new(Served::Root(dir.path().to_owned()));
+        (access.token, access.grants) = (Some(b"own".to_vec()), Some(vec![expired]));
+        control.replace(&access).unwrap();
+        let error = control.check(&client).unwrap_err().to_string();
+        assert!(error.contains("the token t has expired or was revoked"), "{error}");
+        assert!(control.authenticate(Some(b"own")).unwrap().name().is_none());
+        let error = control.authenticate(Some(b"t")).unwrap_err().to_string();
+        assert!(error.contains("the token t has expired"), "{error}");
+    }
+
+    #[test]
+    fn contradicting_shares_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let refused = |shares: &[(&str, &str)], says: &str| {
+            let share = |(name, path): &(&str, &str)| Share::new(*name, dir.path().join(path));
+            let access = Access::new(Served::Shares(shares.iter().map(share).collect()));
+            let error = AccessControl::open(&access).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        };
+        refused(&[("x", "a"), ("y", "a/b")], "the share y is inside the share x");
+        refused(&[("x", "a/b"), ("y", "a")], "the share x is inside the share y");
+        refused(&[("x", "a"), ("y", "a")], "the share y is inside the share x");
+        refused(&[("x", "none")], "cannot serve the share x, ");
+        refused(&[("x/y", "a")], "the name of a share has letters");
+    }
+}
