@@ -20,7 +20,7 @@ pub(crate) type Repeated = Box<dyn FnMut() + Send>;
 /// # Errors
 /// [`ErrorKind::Local`] if signals cannot be handled, or no thread can be started.
 pub(crate) fn on_signals(steps: Vec<Step>) -> Result<(), Error> {
-    catch()?.run(steps, None)
+    catch(false)?.run(steps, None)
 }
 
 /// Signals that are caught, and wait to be handled.
@@ -28,9 +28,11 @@ pub(crate) struct Caught(Signals);
 
 /// Catches SIGINT and SIGTERM from now on, and SIGHUP unless it is ignored, as with nohup(1).
 ///
+/// With `is_service`, SIGHUP is caught in any case: it is no end there.
+///
 /// A write beyond the file size limit then fails, instead of ending the program by SIGXFSZ.
-pub(crate) fn catch() -> Result<Caught, Error> {
-    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+pub(crate) fn catch(is_service: bool) -> Result<Caught, Error> {
+    let hangup = (is_service || !is_ignored(SIGHUP)).then_some(SIGHUP);
     let caught = [SIGINT, SIGTERM].into_iter().chain(hangup);
     let signals = Signals::new(caught).and_then(|signals| {
         // Nothing reads the flag: the handler alone makes the system call fail.

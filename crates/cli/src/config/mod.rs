@@ -20,7 +20,7 @@ pub(crate) use show::run;
 use crate::environment::Environment;
 use crate::flags::{self, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFlags};
 use crate::output::{Output, printable};
-use bankfull::Share;
+use bankfull::{Fingerprint, Share};
 use file::Content;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -177,18 +177,30 @@ pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSetting
     Ok(settings)
 }
 
-/// Returns the url of a named remote, if there is one.
+/// A named remote.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KnownRemote {
+    pub(crate) url: String,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+/// Returns a named remote, if there is one.
 ///
 /// # Errors
 /// One line that names the file.
-pub(crate) fn remote_url(name: &str, environment: &Environment) -> Result<Option<String>, String> {
+pub(crate) fn remote(name: &str, environment: &Environment) -> Result<Option<KnownRemote>, String> {
     // A file that is yet to be written is none.
     let is_missing = environment.config.as_ref().is_some_and(|path| !path.exists());
     if is_missing {
         return Ok(None);
     }
     let content = load(environment, &flags::command(), Reader::Command)?;
-    Ok(content.remotes.get(name).map(|remote| remote.url.clone()))
+    Ok(content.remotes.get(name).map(|remote| KnownRemote {
+        url: remote.url.clone(),
+        token_file: remote.token_file.clone(),
+        fingerprint: remote.fingerprint,
+    }))
 }
 
 /// Replaces names of remotes in a command; `gather` does it with its list.

@@ -40,7 +40,7 @@ pub(crate) use token::{LoginFlags, TokenAction, TokenFlags};
 pub(crate) use values::{
     Listen, SshCommand, StreamCount, TransportHow, TuneHow, listen, port, rate,
 };
-pub(crate) use when::until;
+pub(crate) use when::instant;
 
 use bankfull::Bytes;
 use clap::error::ErrorKind;

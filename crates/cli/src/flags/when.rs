@@ -18,7 +18,7 @@ pub(super) fn when(text: &str) -> Result<SystemTime, String> {
     })
 }
 
-/// Parses a time in the future: a date, a date and time, or a time from now such as `7d`.
+/// Parses a date, a date and time, or a time from now such as `7d`.
 pub(crate) fn until(text: &str) -> Result<SystemTime, String> {
     let found = match age(text) {
         Some(age) => SystemTime::now().checked_add(age),
@@ -30,6 +30,11 @@ pub(crate) fn until(text: &str) -> Result<SystemTime, String> {
              as 90d or 36h"
         )
     })
+}
+
+/// Parses a date, or a date and time, of RFC 3339.
+pub(crate) fn instant(text: &str) -> Option<SystemTime> {
+    seconds_since_1970(text).and_then(at)
 }
 
 /// Returns the age of a number with a unit.

@@ -29,7 +29,7 @@ pub(crate) fn run(flags: ServeFlags, shares: Vec<Share>) -> Exit {
     let bound = log::start(&show, &environment, log::Role::Daemon)
         .and_then(|()| bind(flags, environment, shares));
     // Before clients can learn of the daemon: from then on, a signal stops it in order.
-    let bound = bound.and_then(|bound| Ok((bound, signals::catch()?)));
+    let bound = bound.and_then(|bound| Ok((bound, signals::catch(is_service())?)));
     match bound {
         Ok((bound, caught)) => serve(bound, (caught, drain_timeout), render),
         Err(error) => output::end(render, &Ending::Failed(&error)),
@@ -155,14 +155,17 @@ fn run_until_signalled(
         let _ = second_signal.send(());
     });
     let reload = reloader.start()?;
-    // The terminal's end stops the daemon that runs on it.
-    let is_service = !std::io::stdin().is_terminal();
-    let reload = is_service.then(|| -> signals::Repeated { Box::new(reload) });
+    let reload = is_service().then(|| -> signals::Repeated { Box::new(reload) });
     caught.run(vec![first, second], reload)?;
     let Some(port) = metrics_port else { return server.run(reporter, &drain, &abort) };
     let metrics = DaemonMetrics::new();
     port.serve(metrics.exporter(server, &drain))?;
     server.run(&MetricsSink { metrics: &metrics, next: reporter }, &drain, &abort)
+}
+
+/// True unless the daemon runs on a terminal, whose end stops it.
+fn is_service() -> bool {
+    !std::io::stdin().is_terminal()
 }
 
 /// Builds the options from the flags, still without rules for clients.

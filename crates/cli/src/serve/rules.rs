@@ -2,9 +2,10 @@
 
 use crate::environment::Environment;
 use crate::flags::ServeFlags;
+use crate::output::printable;
 use crate::tokens::{Store, Version, state_dir};
 use crate::{config, token};
-use bankfull::{Access, EVENT_LOG_TARGET, Error, ErrorKind, Served, Server, Share};
+use bankfull::{Access, EVENT_LOG_TARGET, Error, ErrorKind, Grant, Served, Server, Share};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -50,7 +51,7 @@ impl Rules {
             }
         };
         let token = token::read(self.flags.token_file.as_deref(), &self.environment)?;
-        let tokens = self.store.read()?;
+        let tokens = self.grants()?;
         if let (Some(path), None) = (&self.flags.tokens, &tokens) {
             let path = path.display();
             let text = format!(
@@ -60,9 +61,14 @@ impl Rules {
         }
         let mut access = Access::new(served);
         access.token = token.bytes;
-        access.grants = tokens.map(|all| all.into_values().map(|one| one.grant).collect());
+        access.grants = tokens;
         access.read_only = self.flags.read_only;
         Ok((access, token.warning))
+    }
+
+    fn grants(&self) -> Result<Option<Vec<Grant>>, Error> {
+        let tokens = self.store.read()?;
+        Ok(tokens.map(|all| all.into_values().map(|one| one.grant).collect()))
     }
 
     fn read_again(&self) -> Result<Access, Error> {
@@ -102,13 +108,26 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
             // With its own end, the channel stays open.
             let _kept = kept;
             let mut seen = self.rules.first_version;
+            let mut failure = None;
             loop {
                 let is_asked = asked.recv_timeout(POLL_INTERVAL).is_ok();
                 let version = self.rules.store.version();
-                if is_asked || version != seen {
-                    seen = version;
-                    self.reload();
+                let result = match (is_asked, version != seen || failure.is_some()) {
+                    (true, _) => self.reload(),
+                    (false, true) => self.reload_tokens(),
+                    (false, false) => continue,
+                };
+                seen = version;
+                let now = result.err().map(|error| error.to_string());
+                // One line each, though it is tried again until it succeeds.
+                if let Some(text) =
+                    now.as_ref().filter(|now| is_asked || Some(*now) != failure.as_ref())
+                {
+                    let text = format!("the earlier shares and tokens stay in force: {text}");
+                    warn!(target: EVENT_LOG_TARGET, text = &*text, "warning");
+                    (self.warn)(text);
                 }
+                failure = now;
             }
         };
         thread::Builder::new().spawn(work).map_err(|e| Error::thread_start(&e))?;
@@ -119,15 +138,34 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
     }
 
     /// Reads the rules again. Those in force stay if the new ones cannot be used.
-    fn reload(&self) {
-        let result = self.rules.read_again().and_then(|access| self.server.set_access(&access));
-        match result {
-            Ok(()) => info!("shares and tokens read again"),
-            Err(error) => {
-                let text = format!("the earlier shares and tokens stay in force: {error}");
-                warn!(target: EVENT_LOG_TARGET, text = &*text, "warning");
-                (self.warn)(text);
-            }
+    fn reload(&self) -> Result<(), Error> {
+        let access = self.rules.read_again()?;
+        self.refuse_opening(access.needs_token())?;
+        self.server.set_access(&access)?;
+        info!("shares and tokens read again");
+        Ok(())
+    }
+
+    /// Reads the tokens again, and nothing else.
+    fn reload_tokens(&self) -> Result<(), Error> {
+        let grants = self.rules.grants()?;
+        self.refuse_opening(grants.is_some())?;
+        if let Some(grants) = grants {
+            self.server.set_grants(&grants);
+            info!("tokens read again");
         }
+        Ok(())
+    }
+
+    /// Refuses rules without tokens in place of those with some: a lost file opens no daemon.
+    fn refuse_opening(&self, needs_token: bool) -> Result<(), Error> {
+        if needs_token || !self.server.needs_token() {
+            return Ok(());
+        }
+        let path = printable(self.rules.store.path());
+        let text = format!(
+            "the tokens {path} are gone: restore them, or restart the daemon to serve without"
+        );
+        Err(Error::new(ErrorKind::Local, text))
     }
 }

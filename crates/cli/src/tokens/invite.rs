@@ -32,7 +32,8 @@ impl Invite {
     /// A text about what it lacks, which never has the token.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [WORD, url, fingerprint, token] = words[..] else {
+        let is_text = !text.trim().contains(char::is_control);
+        let ([WORD, url, fingerprint, token], true) = (&words[..], is_text) else {
             return Err(format!(
                 "this is no invite: paste the line of `bankfull token create NAME --invite`, which \
                  begins with {WORD}"
@@ -44,7 +45,7 @@ impl Invite {
             Ok(Location::Daemon { .. }) => {}
             _ => return Err("the invite names no daemon: it is incomplete".to_owned()),
         }
-        Ok(Self { url: url.to_owned(), fingerprint, token: token.to_owned() })
+        Ok(Self { url: (*url).to_owned(), fingerprint, token: (*token).to_owned() })
     }
 
     /// Returns the first label of the host's name; `None` for an address.
@@ -79,6 +80,7 @@ mod tests {
             (invite.line().replace("sha256:", "md5:"), "the fingerprint of the invite"),
             (invite.line().replace("bankfull://", "http://"), "names no daemon"),
             (invite.line() + " more", "this is no invite"),
+            (invite.line().replace("data", "da\u{7f}"), "this is no invite"),
         ] {
             let error = Invite::parse(&bad).unwrap_err();
             assert!(error.contains(says) && !error.contains("secret"), "{error}");

@@ -52,10 +52,24 @@ fn store(
     })?;
     let dir = file.parent().map(Path::to_owned).unwrap_or_default();
     let token_file = dir.join(format!("{name}.token"));
-    let known = config::remote_url(&name, environment).map_err(usage)?;
-    if let Some(url) = known.as_ref().filter(|url| **url != invite.url) {
+    let known = config::remote(&name, environment).map_err(usage)?;
+    let wanted = config::KnownRemote {
+        url: invite.url.clone(),
+        token_file: Some(token_file.clone()),
+        fingerprint: Some(invite.fingerprint),
+    };
+    if let Some(other) = known.as_ref().filter(|known| **known != wanted) {
         return Err(usage(format!(
-            "there is a remote {name}, {url}: write bankfull login with another name"
+            "there is a remote {name}, {}, with another place, token-file or fingerprint: remove \
+             it, or write bankfull login with another name",
+            other.url
+        )));
+    }
+    if known.is_none() && token_file.symlink_metadata().is_ok() {
+        return Err(usage(format!(
+            "{} exists and belongs to no remote: remove it, or write bankfull login with another \
+             name",
+            printable(&token_file)
         )));
     }
     let dir_failed = |e| Error::local(format!("cannot create {}", printable(&dir)), &e);

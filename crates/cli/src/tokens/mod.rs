@@ -20,7 +20,7 @@ use bankfull::{
 use invite::Invite;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Stored, rights_of};
 
 /// Runs the action.
@@ -86,7 +86,7 @@ impl<'f> Tokens<'f> {
         });
         let state_dir = state_dir(flag, environment)?;
         // Flags name another daemon than the file does.
-        let tokens = match flags.state_dir.is_some() || environment.state_dir.is_some() {
+        let tokens = match flags.state_dir.is_some() {
             true => flags.tokens.as_deref(),
             false => flags.tokens.as_deref().or(served.tokens.as_deref()),
         };
@@ -115,7 +115,12 @@ impl<'f> Tokens<'f> {
         (grant.read, grant.write) = (!self.flags.write_only, !self.flags.read_only);
         grant.share.clone_from(&self.flags.share);
         grant.prefix = self.flags.prefix.clone().unwrap_or_default();
-        grant.expires = self.flags.expires;
+        // The file has whole seconds.
+        let whole = |at: SystemTime| {
+            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            UNIX_EPOCH + Duration::from_secs(since.as_secs())
+        };
+        grant.expires = self.flags.expires.map(whole);
         check_prefix(&grant.prefix)?;
         if grant.is_expired(SystemTime::now()) {
             let text = "the time of --expires is over: give a later one";
@@ -130,7 +135,7 @@ impl<'f> Tokens<'f> {
                 );
                 return Err(Error::new(ErrorKind::Usage, text));
             }
-            let stored = Stored { grant: grant.clone(), created: Some(SystemTime::now()) };
+            let stored = Stored { grant: grant.clone(), created: Some(whole(SystemTime::now())) };
             tokens.insert(name.to_owned(), stored);
             Ok(())
         })?;
@@ -227,7 +232,9 @@ impl<'f> Tokens<'f> {
             }
         })?;
         if !self.flags.json {
-            output.message(&format!("revoked the token {name}; its sessions end within a second"));
+            output.message(&format!(
+                "revoked the token {name}; a daemon that runs ends its sessions within a second"
+            ));
         }
         Ok(())
     }

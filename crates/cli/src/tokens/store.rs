@@ -1,14 +1,17 @@
 //! File of a daemon's tokens: their hashes, and what they permit.
 
+use crate::flags::instant;
 use crate::output::{printable, rfc3339};
 use bankfull::{Error, ErrorKind, Grant, TokenHash, check_prefix, is_plain_name};
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use toml::de::{DeTable, DeValue};
 
 /// Name of the file in the state directory.
@@ -16,6 +19,11 @@ const FILE_NAME: &str = "tokens.toml";
 
 /// Maximum size of the file, in bytes. (chosen: some thirty thousand tokens)
 const MAX_FILE_BYTES: u64 = 8 << 20;
+
+/// Attempts to lock the file, and the pause between them. (chosen: five seconds; a change takes
+/// milliseconds)
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Permission bits that let group and others change the file.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -71,12 +79,23 @@ impl Store {
     pub(crate) fn read(&self) -> Result<Option<BTreeMap<String, Stored>>, Error> {
         let shown = printable(&self.path);
         let local = |e: io::Error| Error::local(format!("cannot read the tokens {shown}"), &e);
-        let file = match File::open(&self.path) {
+        // A FIFO must not block the daemon.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(local)?,
         };
-        let mode = file.metadata().map_err(local)?.mode() & 0o7777;
+        let found = file.metadata().map_err(local)?;
+        let mode = found.mode() & 0o7777;
         let refused = |why: String| Err(Error::new(ErrorKind::Local, why));
+        let daemon = fs::metadata(self.dir()).map(|dir| dir.uid()).ok();
+        let is_own = [Some(0), Some(geteuid().as_raw()), daemon].contains(&Some(found.uid()));
+        if !found.is_file() || !is_own {
+            return refused(format!(
+                "the tokens {shown} are not a regular file of root, of the daemon's user or of \
+                 your own: replace them"
+            ));
+        }
         if mode & WRITABLE_BY_OTHERS != 0 {
             return refused(format!(
                 "other users may change the tokens {shown} (mode {mode:04o}): chmod 600 it"
@@ -87,9 +106,9 @@ impl Store {
         if text.len() as u64 > MAX_FILE_BYTES {
             return refused(format!("the tokens {shown} are larger than 8 MiB: revoke some"));
         }
-        parse(&text).map(Some).map_err(|why| {
-            Error::new(ErrorKind::Local, format!("{shown}: {why}; or move the file away"))
-        })
+        parse(&text)
+            .map(Some)
+            .map_err(|why| Error::new(ErrorKind::Local, format!("the tokens {shown}: {why}")))
     }
 
     /// Changes the tokens; another change waits for this one.
@@ -102,28 +121,55 @@ impl Store {
     ) -> Result<(), Error> {
         let shown = printable(&self.path);
         let failed = |e: io::Error| Error::local(format!("cannot write the tokens {shown}"), &e);
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let dir = dir.unwrap_or(Path::new("."));
+        let dir = self.dir();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
         // The lock ends with the handle.
         let lock = File::open(dir).map_err(failed)?;
-        lock.lock().map_err(failed)?;
+        let is_locked = (0..LOCK_TRIES).any(|_| {
+            let is_locked = lock.try_lock().is_ok();
+            if !is_locked {
+                thread::sleep(LOCK_PAUSE);
+            }
+            is_locked
+        });
+        if !is_locked {
+            let text = format!("another process changes the tokens {shown}: try again later");
+            return Err(Error::new(ErrorKind::Local, text));
+        }
         let mut tokens = self.read()?.unwrap_or_default();
         change(&mut tokens)?;
-        self.replace(&text_of(&tokens), dir).map_err(failed)
+        let text = text_of(&tokens);
+        if parse(&text).as_ref() != Ok(&tokens) {
+            let text = "the token cannot be stored: choose a plainer prefix, or an earlier time";
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        self.replace(&text, dir).map_err(failed)
     }
 
-    /// Replaces the file; it belongs to the owner of its directory, as the daemon does.
+    fn dir(&self) -> &Path {
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        dir.unwrap_or(Path::new("."))
+    }
+
+    /// Replaces the file, which keeps owner and mode; a new one has the owner of its directory.
     fn replace(&self, text: &str, dir: &Path) -> io::Result<()> {
         let temp = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
+        // Of an earlier process of this number.
+        let _ = fs::remove_file(&temp);
         let write = || -> io::Result<()> {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(0o600).open(&temp)?;
             file.write_all(text.as_bytes())?;
-            let (owner, own) = (fs::metadata(dir)?, file.metadata()?);
+            let earlier = fs::symlink_metadata(&self.path).ok().filter(|found| found.is_file());
+            let (owner, own) =
+                (earlier.clone().map_or_else(|| fs::metadata(dir), Ok)?, file.metadata()?);
             if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
                 // Others than root may not; then it is their own.
-                let _ = chown(&temp, Some(owner.uid()), Some(owner.gid()));
+                let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+            }
+            if let Some(earlier) = earlier {
+                let mode = earlier.mode() & 0o777 & !WRITABLE_BY_OTHERS;
+                file.set_permissions(fs::Permissions::from_mode(mode))?;
             }
             file.sync_all()?;
             fs::rename(&temp, &self.path)
@@ -194,6 +240,11 @@ fn parse(text: &str) -> Result<BTreeMap<String, Stored>, String> {
     Ok(tokens)
 }
 
+/// Parses a time; one from now on would begin anew each time.
+fn time(key: &str, text: &str) -> Result<SystemTime, String> {
+    instant(text).ok_or_else(|| format!("{key} takes a time such as 2027-01-31T18:00:00Z"))
+}
+
 /// Parses the table of a token.
 fn one(name: &str, table: &DeTable<'_>) -> Result<Stored, String> {
     let mut created = None;
@@ -209,8 +260,8 @@ fn one(name: &str, table: &DeTable<'_>) -> Result<Stored, String> {
             "rights" => rights = Some(text.as_ref()),
             "share" => grant.share = Some(text.to_string()),
             "prefix" => grant.prefix = PathBuf::from(text.as_ref()),
-            "expires" => grant.expires = Some(crate::flags::until(text)?),
-            "created" => created = crate::flags::until(text).ok(),
+            "expires" => grant.expires = Some(time(key, text)?),
+            "created" => created = Some(time(key, text)?),
             _ => return Err(format!("unknown key {key}")),
         }
     }
@@ -228,8 +279,6 @@ fn one(name: &str, table: &DeTable<'_>) -> Result<Stored, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     fn store(dir: &tempfile::TempDir) -> Store {
         Store::new(None, dir.path())
@@ -274,6 +323,15 @@ mod tests {
         let store = store(&dir);
         let refuse = |_: &mut BTreeMap<_, _>| Err(Error::new(ErrorKind::Usage, "no"));
         assert!(store.change(refuse).is_err() && store.version().is_none());
+        // What could not be read again is not written.
+        let mut late = stored("late");
+        late.grant.expires = Some(UNIX_EPOCH + Duration::from_secs(400_000_000_000));
+        let insert = |tokens: &mut BTreeMap<_, _>| {
+            tokens.insert("late".to_owned(), late);
+            Ok(())
+        };
+        let error = store.change(insert).unwrap_err().to_string();
+        assert!(error.contains("cannot be stored") && store.version().is_none(), "{error}");
     }
 
     #[test]
@@ -287,6 +345,7 @@ mod tests {
             (whole.clone() + "shares = \"d\"", 0o600, "[token.x]: unknown key shares"),
             (whole.clone() + "prefix = \"../x\"", 0o600, "without '..'"),
             (whole.clone() + "expires = 3", 0o600, "expires takes a string"),
+            (whole.clone() + "expires = \"9d\"", 0o600, "expires takes a time such as"),
             (whole.replace("read", "all"), 0o600, "rights takes read, write or read-write"),
             (whole.replace(&hash.to_string(), "00"), 0o600, "sha256: a hash of a token has 64"),
             ("[token.x]\nrights = \"read\"".to_owned(), 0o600, "sha256 is missing"),

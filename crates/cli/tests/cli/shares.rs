@@ -93,7 +93,11 @@ fn share_is_the_first_component_of_paths() {
     let refused = |source: String, code: i32, says: &str| {
         run(there.cp().arg(source).arg(here.join("y"))).expect(code).says(&[says]);
     };
-    refused(there.url("none/x"), 3, "there is no share \"none\": begin the path with one of data");
+    refused(
+        there.url("none/x"),
+        3,
+        "there is no share \"none\" for you: begin the path with one of data",
+    );
     refused(there.url(""), 3, "the path has no share");
     refused(there.url("data/../logs/l"), 5, "is not allowed");
     run(there.cp().arg(here.join("l")).arg(there.url("logs/n"))).expect(5).says(&["read-only"]);
@@ -117,7 +121,7 @@ fn token_permits_its_directory_and_direction_alone() {
     copy(&reader, there.url("data/alice/x"), local("x")).expect(0);
     let outside = copy(&reader, there.url("data/"), local("all"));
     outside.expect(5).says(&["the token reader is for data/alice alone"]);
-    copy(&reader, there.url("logs/l"), local("l")).expect(5).says(&["share logs is not permitted"]);
+    copy(&reader, there.url("logs/l"), local("l")).expect(3).says(&["there is no share \"logs\""]);
     copy(&reader, local("f"), there.url("data/alice/")).expect(5).says(&["not permit uploads"]);
     copy(&writer, local("f"), there.url("data/f")).expect(0);
     copy(&writer, there.url("data/f"), local("g")).expect(5).says(&["not permit downloads"]);
@@ -154,7 +158,7 @@ fn revoked_token_ends_its_session_and_no_other() {
     let begun = |name: &str| fs::read_dir(shared.here.join(format!("data/{name}"))).is_ok();
     wait_until("both sessions run", || begun("one") && begun("two"));
     let revoked = shared.token(&["revoke", "one"]);
-    assert!(err(&revoked).contains("its sessions end within a second"), "{}", err(&revoked));
+    assert!(err(&revoked).contains("ends its sessions within a second"), "{}", err(&revoked));
     wait_until("the session ends", || first.is_over());
     first.read_to_end();
     assert_eq!(first.code(), Some(5));
@@ -162,6 +166,35 @@ fn revoked_token_ends_its_session_and_no_other() {
     assert!(said.contains("the token one has expired or was revoked"), "{said}");
     assert!(!second.is_over());
     second.kill();
+}
+
+#[test]
+fn lost_tokens_do_not_open_the_daemon() {
+    let shared = Shared::prepared(|before| {
+        created(&token(before, &["create", "one"]));
+    });
+    let here = Scratch::new();
+    fs::remove_file(shared.here.join("state/tokens.toml")).unwrap();
+    let warned = |says: &str| {
+        let is_it = |event: &serde_json::Value| {
+            event["event"] == "warning" && event["message"].as_str().unwrap().contains(says)
+        };
+        shared.daemon.events().iter().filter(|event| is_it(event)).count()
+    };
+    wait_until("the daemon warns", || warned("are gone: restore them") > 0);
+    let copy = || {
+        let url = shared.daemon.url("data/alice/x");
+        run(shared.daemon.cp().arg(url).arg(here.join("x")))
+    };
+    copy().expect(5).says(&["a token is needed"]);
+    // A file that is no use is tried again until it is one, with one warning.
+    write_file(&shared.here.join("state/tokens.toml"), b"[token.x");
+    wait_until("the daemon warns", || warned("line 1") > 0);
+    copy().expect(5);
+    let text = format!("[token.x]\nsha256 = \"{}\"\nrights = \"read\"\n", "0".repeat(64));
+    write_file(&shared.here.join("state/tokens.toml"), text.as_bytes());
+    copy().expect(5).says(&["a token is needed"]);
+    assert_eq!(warned("line 1"), 1);
 }
 
 #[test]
@@ -224,6 +257,9 @@ fn invite_is_stored_by_login() {
     let refused = login(&["store"], &other);
     assert_eq!(refused.status.code(), Some(1));
     assert!(err(&refused).contains("there is a remote store"), "{}", err(&refused));
+    fs::write(dir.join("taken.token"), "other").unwrap();
+    let taken = login(&["taken"], &invite);
+    assert!(err(&taken).contains("taken.token exists"), "{}", err(&taken));
     let broken = login(&["x"], "bankfull-invite what");
     assert!(err(&broken).contains("this is no invite"), "{}", err(&broken));
     let unused = ls().arg("x:").env("HOME", home.path()).output().unwrap();
@@ -296,8 +332,8 @@ fn share_is_offered_to_its_networks() {
     shared.daemon.running().signal(Signal::HUP);
     let (there, here) = (&shared.daemon, Scratch::new());
     let copy = || run(there.cp().arg(there.url("logs/l")).arg(here.join("l")));
-    wait_until("the share is closed", || copy().code == Some(5));
-    copy().expect(5).says(&["the share logs is not permitted to you", "one of data"]);
+    wait_until("the share is closed", || copy().code == Some(3));
+    copy().expect(3).says(&["there is no share \"logs\" for you", "one of data"]);
     run(there.cp().arg(there.url("data/alice/x")).arg(here.join("x"))).expect(0);
 }
 

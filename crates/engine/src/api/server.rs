@@ -1,4 +1,4 @@
-//! The daemon: one port, one root, many clients.
+//! The daemon: one port, one root or several shares, many clients.
 
 use super::limits::check_open_files;
 use crate::base::cancel::Cancel;
@@ -8,6 +8,7 @@ use crate::base::event_log::{EventLog, PeerLog, STARTUP_LOG_TARGET, connection_s
 use crate::base::log_limiter::LogLimiter;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
+use crate::model::access::Grant;
 use crate::model::metadata::Permits;
 use crate::model::options::{Access, Fingerprint, ServeOptions, default_state_dir};
 use crate::routes::access::AccessControl;
@@ -184,6 +185,20 @@ impl Server {
         self.sessions.access.replace(access)?;
         self.sessions.end_refused();
         Ok(())
+    }
+
+    /// True if clients need a token.
+    #[must_use]
+    pub fn needs_token(&self) -> bool {
+        self.sessions.access.needs_token()
+    }
+
+    /// Replaces the tokens with permissions of their own, and nothing else.
+    ///
+    /// Sessions end whose token is gone, or permits something else now.
+    pub fn set_grants(&self, grants: &[Grant]) {
+        self.sessions.access.set_grants(grants);
+        self.sessions.end_refused();
     }
 
     /// Fingerprint of the certificate, for clients to pin.

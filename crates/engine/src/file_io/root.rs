@@ -51,7 +51,9 @@ impl PathRoot {
             Self::Host => Dir::open(Path::new(OsStr::from_bytes(path))),
             Self::Dir(root) => {
                 let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-                root.open_beneath(&path[..end])
+                // Absolute paths begin at the root.
+                let start = path.iter().position(|&b| b != b'/').unwrap_or(end);
+                root.open_beneath(&path[start.min(end)..end])
             }
         }
     }

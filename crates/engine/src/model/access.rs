@@ -96,15 +96,17 @@ impl Grant {
 /// Checks the directory that a token is limited to.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for an absolute path, and one with `..` in it.
+/// [`ErrorKind::Usage`] for an absolute path, and one with `..`, control characters or bytes that
+/// are not UTF-8 in it.
 pub fn check_prefix(prefix: &Path) -> Result<(), Error> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-    match prefix.components().all(is_plain) {
+    let is_text = prefix.to_str().is_some_and(|text| !text.contains(char::is_control));
+    match is_text && prefix.components().all(is_plain) {
         true => Ok(()),
         false => Err(Error::new(
             ErrorKind::Usage,
             format!(
-                "the prefix {} is not allowed: name a directory beneath the share, without '..'",
+                "the prefix {} is not allowed: name a directory beneath the share, as text without '..'",
                 prefix.display()
             ),
         )),
@@ -189,15 +191,18 @@ impl FromStr for Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| malformed())?;
-        let max = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = match bits {
+        let max: u32 = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits: u32 = match bits {
             Some(bits) => bits.parse().map_err(|_| malformed())?,
             None => max,
         };
         if prefix_bits > max {
             return Err(malformed());
         }
-        Ok(Self { address: address.to_canonical(), prefix_bits })
+        let canonical = address.to_canonical();
+        let mapped_bits = if canonical.is_ipv4() { max - 32 } else { 0 };
+        let prefix_bits = prefix_bits.checked_sub(mapped_bits).ok_or_else(malformed)?;
+        Ok(Self { address: canonical, prefix_bits })
     }
 }
 
@@ -237,10 +242,22 @@ mod tests {
             ("2001:db8::/32", "2001:db9::5", false),
             ("::/0", "::1", true),
             ("::1", "::1", true),
+            ("::ffff:10.0.0.0/104", "10.2.3.4", true),
+            ("::ffff:10.0.0.0/104", "11.2.3.4", false),
+            ("::ffff:192.0.2.7", "192.0.2.8", false),
         ] {
             assert_eq!(contains(network, address), is_inside, "{network} {address}");
         }
-        for bad in ["", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "host", "10.0.0/8"] {
+        for bad in [
+            "",
+            "::ffff:10.0.0.0/8",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/-1",
+            "host",
+            "10.0.0/8",
+        ] {
             let error = bad.parse::<Network>().unwrap_err().to_string();
             assert!(error.contains("write ADDRESS/BITS"), "{error}");
         }
@@ -251,7 +268,7 @@ mod tests {
         for prefix in ["", "a", "a/b", "a/./b/"] {
             assert!(check_prefix(prefix.as_ref()).is_ok(), "{prefix}");
         }
-        for prefix in ["/a", "..", "a/../b", "./a/.."] {
+        for prefix in ["/a", "..", "a/../b", "./a/..", "a\u{7f}", "a\n"] {
             assert!(check_prefix(prefix.as_ref()).is_err(), "{prefix}");
         }
     }

@@ -37,7 +37,7 @@ impl Client {
 pub(crate) struct Place {
     /// Root of its paths.
     pub(crate) root: PathRoot,
-    /// Uploads are refused.
+    /// True if uploads are refused.
     pub(crate) is_read_only: bool,
     /// Path of the root in the paths of the client.
     pub(crate) mount: PathBuf,
@@ -77,7 +77,7 @@ enum Places {
 struct Rules {
     token: Option<TokenHash>,
     grants: Option<HashMap<TokenHash, Arc<Grant>>>,
-    places: Places,
+    places: Arc<Places>,
     is_read_only: bool,
 }
 
@@ -89,7 +89,7 @@ impl AccessControl {
     /// Permits everything on this host, to the one client of an agent.
     pub(crate) fn of_host() -> Self {
         let (token, grants) = (None, None);
-        let rules = Rules { token, grants, places: Places::Host, is_read_only: false };
+        let rules = Rules { token, grants, places: Arc::new(Places::Host), is_read_only: false };
         Self(RwLock::new(Arc::new(rules)))
     }
 
@@ -112,6 +112,23 @@ impl AccessControl {
         Ok(())
     }
 
+    /// True if clients need a token.
+    pub(crate) fn needs_token(&self) -> bool {
+        let rules = self.rules();
+        rules.token.is_some() || rules.grants.is_some()
+    }
+
+    /// Replaces the tokens with permissions of their own, and nothing else.
+    pub(crate) fn set_grants(&self, grants: &[Grant]) {
+        let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *rules = Arc::new(Rules {
+            token: rules.token,
+            grants: Some(by_token(grants)),
+            places: Arc::clone(&rules.places),
+            is_read_only: rules.is_read_only,
+        });
+    }
+
     fn rules(&self) -> Arc<Rules> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -126,20 +143,21 @@ impl AccessControl {
         Ok(Client { token, grant })
     }
 
-    /// Checks that a client of a running session is still accepted.
+    /// Checks that a client of a running session still has its permissions.
     ///
     /// # Errors
-    /// [`Cause::BadToken`] once its token has expired or was revoked.
+    /// [`Cause::BadToken`] once its token has expired, was revoked, or permits something else.
     pub(crate) fn check(&self, client: &Client) -> Result<(), Error> {
-        let rules = self.rules();
-        rules.grant(client.token, SystemTime::now()).map(drop).map_err(|_| {
-            let name = client.name().unwrap_or("of this session");
-            let text = format!(
-                "the token {name} has expired or was revoked: ask the administrator of the server \
-                 for another one"
-            );
-            Failure::new(Cause::BadToken, text).into()
-        })
+        if self.rules().grant(client.token, SystemTime::now()).is_ok_and(|at| at == client.grant) {
+            return Ok(());
+        }
+        let text = match (client.token, client.name()) {
+            (None, _) => "a token is needed from now on".to_owned(),
+            (_, None) => "the token of this session was revoked".to_owned(),
+            (_, Some(name)) => format!("the token {name} has expired or was revoked"),
+        };
+        let text = format!("{text}: ask the administrator of the server for another one");
+        Err(Failure::new(Cause::BadToken, text).into())
     }
 
     /// Returns the directory of a request, whose paths are then beneath it.
@@ -152,15 +170,21 @@ impl AccessControl {
         peer: Option<IpAddr>,
         open: &mut Open,
     ) -> Result<Place, Error> {
+        // Since the handshake, the rules may have changed.
+        self.check(client)?;
         let rules = self.rules();
         let grant = client.grant.as_deref();
         grant.map_or(Ok(()), |grant| check_rights(grant, open))?;
-        match &rules.places {
+        match &*rules.places {
             Places::Host => Ok(Place {
                 root: PathRoot::Host,
                 is_read_only: rules.is_read_only,
                 mount: PathBuf::new(),
             }),
+            Places::Root(_) if grant.is_some_and(|grant| grant.share.is_some()) => {
+                let text = "the token is for a share, and this server has none";
+                Err(Failure::new(Cause::Permission, text).into())
+            }
             Places::Root(dir) => {
                 let is_read_only = rules.is_read_only;
                 limited(Arc::clone(dir), grant, open, (PathBuf::new(), is_read_only))
@@ -181,11 +205,8 @@ impl Rules {
             Served::Shares(shares) => Places::Shares(open_shares(shares)?),
         };
         let token = access.token.as_deref().map(TokenHash::of);
-        let by_token = |grants: &Vec<Grant>| {
-            grants.iter().map(|grant| (grant.token, Arc::new(grant.clone()))).collect()
-        };
-        let grants = access.grants.as_ref().map(by_token);
-        Ok(Self { token, grants, places, is_read_only: access.read_only })
+        let grants = access.grants.as_deref().map(by_token);
+        Ok(Self { token, grants, places: Arc::new(places), is_read_only: access.read_only })
     }
 
     /// Returns the permissions of a token; `None`: all.
@@ -217,6 +238,11 @@ impl Rules {
             }
         }
     }
+}
+
+/// Returns permissions by the hashes of their tokens.
+fn by_token(grants: &[Grant]) -> HashMap<TokenHash, Arc<Grant>> {
+    grants.iter().map(|grant| (grant.token, Arc::new(grant.clone()))).collect()
 }
 
 fn open_dir(path: &Path) -> Result<Dir, Error> {
@@ -269,6 +295,9 @@ fn check_rights(grant: &Grant, open: &Open) -> Result<(), Error> {
         () if is_push && !grant.write => "uploads",
         () if open.remove_sources == Some(true) && !grant.write => "removal of files",
         () if !is_push && !grant.read => "downloads",
+        // They tell what is there.
+        () if !grant.read && (open.dry_run || open.checksum) => "dry runs and comparisons",
+        () if !grant.read && open.delete.is_some() => "deletion, which lists names",
         () => return Ok(()),
     };
     let text = format!("the token {} does not permit {action}", grant.name);
@@ -311,13 +340,11 @@ fn chosen<'s>(
         );
         return Err(Failure::new(Cause::Usage, text).into());
     }
-    match shares.iter().find(|one| one.share.name.as_bytes() == name) {
-        Some(found) if is_permitted(&found.share) => Ok(found),
-        Some(_) => {
-            let text = format!("the share {shown} is not permitted to you: {}", permitted());
-            Err(Failure::new(Cause::Permission, text).into())
-        }
-        None => failed(format!("there is no share {shown:?}: {}", permitted())),
+    // Names of other shares are not told apart from those that do not exist.
+    let found = shares.iter().find(|one| one.share.name.as_bytes() == name);
+    match found.filter(|found| is_permitted(&found.share)) {
+        Some(found) => Ok(found),
+        None => failed(format!("there is no share {shown:?} for you: {}", permitted())),
     }
 }
 
@@ -453,15 +480,12 @@ mod tests {
         assert_eq!(rest, [&b"alice/x"[..], b"y/", b"", b"./z"]);
         assert!(place(&mut pull(&["logs/x"]), "10.1.2.3").unwrap().is_read_only);
         for (paths, says) in [
-            (&["x/y"][..], "there is no share \"x\": begin the path with one of data"),
+            (&["x/y"][..], "there is no share \"x\" for you: begin the path with one of data"),
             (&["/"], "the path has no share: begin the path with one of data"),
             (&[], "the path has no share"),
             (&["data/a", "logs/b"], "in two shares, data and logs: copy them with separate"),
-            (
-                &["logs/x"],
-                "the share logs is not permitted to you: begin the path with one of data",
-            ),
-            (&["../data"], "there is no share \"..\""),
+            (&["logs/x"], "there is no share \"logs\" for you: begin the path with one of data"),
+            (&["../data"], "there is no share \"..\" for you"),
             (&["da*/x"], "there is no share \"da*\""),
         ] {
             let error = place(&mut pull(paths), "192.0.2.1").unwrap_err().to_string();
@@ -506,6 +530,10 @@ mod tests {
         assert!(control.place(&client, None, &mut open).unwrap().is_read_only);
         assert_eq!(open.paths[0].0, b"x");
         assert!(control.place(&client, None, &mut pull(&["x"])).is_err());
+        control.set_grants(&[grant(Some("in"), "")]);
+        let other = control.authenticate(Some(b"t")).unwrap();
+        let error = control.place(&other, None, &mut pull(&["in/x"])).unwrap_err().to_string();
+        assert!(error.contains("this server has none"), "{error}");
     }
 
     #[test]
@@ -516,12 +544,14 @@ mod tests {
             let client = control.authenticate(Some(b"t")).unwrap();
             let mut removing = pull(&["data/x"]);
             removing.remove_sources = Some(true);
-            [pull(&["data/x"]), request(Direction::Push, &["data"]), removing]
+            let mut comparing = request(Direction::Push, &["data"]);
+            comparing.checksum = true;
+            [pull(&["data/x"]), request(Direction::Push, &["data"]), removing, comparing]
                 .map(|mut open| control.place(&client, None, &mut open).is_ok())
         };
-        assert_eq!(rights(true, false), [true, false, false]);
-        assert_eq!(rights(false, true), [false, true, false]);
-        assert_eq!(rights(true, true), [true; 3]);
+        assert_eq!(rights(true, false), [true, false, false, false]);
+        assert_eq!(rights(false, true), [false, true, false, false]);
+        assert_eq!(rights(true, true), [true; 4]);
     }
 
     #[test]
@@ -534,6 +564,9 @@ mod tests {
         let missing = Access::new(Served::Root("/nonexistent/x".into()));
         assert!(control.replace(&missing).is_err());
         assert!(control.check(&client).is_ok());
+        // Other permissions end it, too.
+        control.set_grants(&[grant(None, "alice")]);
+        assert!(control.check(&client).is_err());
         let mut expired = grant(None, "");
         expired.expires = Some(SystemTime::UNIX_EPOCH);
         let mut access = Access::new(Served::Root(dir.path().to_owned()));

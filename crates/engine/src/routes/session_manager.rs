@@ -407,11 +407,7 @@ impl SessionManager {
             false => Autotune::Off,
             true => self.autotune(&welcome, conn.peer),
         };
-        // Before the client learns that it may connect and send datagrams.
-        self.table.insert(welcome.session, entry);
-        conn.write(&Message::Opened(negotiated.opened)).inspect_err(|_| {
-            self.table.remove(welcome.session);
-        })?;
+        self.begin(&mut conn, (welcome.session, entry), negotiated.opened)?;
         if tunnelled {
             let key = welcome.session_key;
             let local_end = crate::transport::tunnel::open(&mut conn.reader, &outbox)
@@ -436,6 +432,24 @@ impl SessionManager {
         self.table.remove(welcome.session);
         *progress = stats.progress();
         result
+    }
+
+    /// Lets data streams join a session, and answers its client.
+    fn begin(
+        &self,
+        conn: &mut ControlConn,
+        (id, entry): ([u8; 16], JoinableSession),
+        opened: Opened,
+    ) -> Result<(), Error> {
+        let client = entry.client.clone();
+        // Before the client learns that it may connect and send datagrams.
+        self.table.insert(id, entry);
+        // A token that was revoked until now was not looked for in the table.
+        let accepted = self.access.check(&client).inspect_err(|error| {
+            let _ = conn.write(&Message::Error(error.to_failure()));
+        });
+        let answered = accepted.and_then(|()| conn.write(&Message::Opened(opened)));
+        answered.inspect_err(|_| self.table.remove(id))
     }
 
     /// Tuning of a session, by probes if this side has a port for them.

@@ -7,7 +7,7 @@ use crate::model::options::Fingerprint;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs;
 use std::io::{self, ErrorKind as IoKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 use tracing::info;
 
@@ -70,10 +70,11 @@ impl Identity {
         create_private_dir(dir)?;
         let failed = |e| state_dir_error(format!("cannot write {}", path.display()), &e);
         let temp = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
+        // Of an earlier process of this number. Links are not followed.
+        let _ = fs::remove_file(&temp);
         let mut file = fs::OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&temp)
             .map_err(failed)?;
@@ -84,7 +85,7 @@ impl Identity {
             && owner.uid() != own.uid()
         {
             // Root prepares it for the daemon; others may not.
-            let _ = std::os::unix::fs::chown(&temp, Some(owner.uid()), Some(owner.gid()));
+            let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
         }
         file.sync_all().map_err(failed)?;
         // The link fails if the name exists: the first of two daemons wins.
