@@ -9,6 +9,7 @@ use super::{command, err, out};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 
 /// A daemon with the shares `data` and `logs`, the second one read-only.
@@ -191,10 +192,31 @@ fn lost_tokens_do_not_open_the_daemon() {
     write_file(&shared.here.join("state/tokens.toml"), b"[token.x");
     wait_until("the daemon warns", || warned("line 1") > 0);
     copy().expect(5);
-    let text = format!("[token.x]\nsha256 = \"{}\"\nrights = \"read\"\n", "0".repeat(64));
-    write_file(&shared.here.join("state/tokens.toml"), text.as_bytes());
-    copy().expect(5).says(&["a token is needed"]);
     assert_eq!(warned("line 1"), 1);
+    fs::remove_file(shared.here.join("state/tokens.toml")).unwrap();
+    let token = created(&shared.token(&["create", "two"]));
+    let copied = || {
+        let url = shared.daemon.url("data/alice/x");
+        run(shared.cp(&token).arg(url).arg(here.join("x"))).code == Some(0)
+    };
+    wait_until("the daemon knows the new token", copied);
+}
+
+#[test]
+fn absolute_link_dest_begins_with_the_share() {
+    let shared = Shared::start();
+    let (there, here) = (&shared.daemon, Scratch::new());
+    write_file(&here.dir("d").join("f"), b"same");
+    let push = |name: &str, flags: &[&str]| {
+        let mut copy = there.cp();
+        copy.arg("-a").args(flags).arg(format!("{}/", here.join("d").display()));
+        run(copy.arg(there.url(name)))
+    };
+    push("data/old", &[]).expect(0);
+    push("data/new", &["--link-dest", "/data/old"]).expect(0);
+    let inode = |name: &str| fs::metadata(shared.here.join(name)).unwrap().ino();
+    assert_eq!(inode("data/new/f"), inode("data/old/f"));
+    push("data/other", &["--link-dest", "/logs"]).expect(5).says(&["not in the share data"]);
 }
 
 #[test]

@@ -182,7 +182,8 @@ impl AccessControl {
                 mount: PathBuf::new(),
             }),
             Places::Root(_) if grant.is_some_and(|grant| grant.share.is_some()) => {
-                let text = "the token is for a share, and this server has none";
+                let text = "the token is for a share, and this server has none: ask its \
+                            administrator for another token";
                 Err(Failure::new(Cause::Permission, text).into())
             }
             Places::Root(dir) => {
@@ -300,7 +301,11 @@ fn check_rights(grant: &Grant, open: &Open) -> Result<(), Error> {
         () if !grant.read && open.delete.is_some() => "deletion, which lists names",
         () => return Ok(()),
     };
-    let text = format!("the token {} does not permit {action}", grant.name);
+    let text = format!(
+        "the token {} does not permit {action}: ask the administrator of the server for one that \
+         does",
+        grant.name
+    );
     Err(Failure::new(Cause::Permission, text).into())
 }
 

@@ -157,6 +157,17 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
+    fn link_at_the_temporary_name_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        let temp = dir.path().join(format!(".{FILE_NAME}-{}", std::process::id()));
+        std::os::unix::fs::symlink(&target, temp).unwrap();
+        Identity::load_or_generate(dir.path()).unwrap();
+        assert_eq!(fs::read_to_string(target).unwrap(), "kept");
+    }
+
+    #[test]
     fn identity_is_created_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
