@@ -343,6 +343,7 @@ fn ssh_options(flags: &SshFlags, environment: &Environment) -> Result<SshOptions
         (None, None) => Vec::new(),
     };
     options.remote_program.clone_from(&flags.remote_bankfull);
+    options.data_ports.clone_from(&flags.data_ports);
     options.deploy = flags.deploy;
     options.port = flags.port;
     options.identities.clone_from(&flags.identities);

@@ -10,6 +10,7 @@ mod agent;
 mod config;
 mod cp;
 mod docs;
+mod doctor;
 mod environment;
 mod exit;
 mod file_list;
@@ -94,8 +95,9 @@ fn run(mut command: Command, tables: Tables) -> Exit {
         Command::Token(flags) => tokens::run(&flags),
         Command::Login(flags) => tokens::login(&flags),
         Command::Guard(flags) => guard::run(&flags),
+        Command::Doctor(flags) => doctor::run(&flags),
         Command::Config(flags) => config::run(&flags),
-        Command::Agent { max_memory } => agent::run(max_memory),
+        Command::Agent { max_memory, data_ports } => agent::run(max_memory, data_ports),
         Command::Completions { shell } => docs::show(Ok(docs::completions(shell))),
         Command::Man { command } => docs::show(docs::man(command.as_deref())),
     }

@@ -287,7 +287,7 @@ pub(crate) mod tests {
             (
                 "mv a b",
                 "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, token, \
-                 login, guard, config, completions, man (see bankfull --help)",
+                 login, guard, doctor, config, completions, man (see bankfull --help)",
             ),
         ] {
             assert_eq!(message(typed), line);

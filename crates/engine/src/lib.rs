@@ -36,40 +36,48 @@ mod tuning;
 /// Ends the process at once, without running exit handlers. Threads may still be connecting for a
 /// transfer that has ended; the TLS library's cleanup at a normal exit would make them abort the
 /// process.
-pub use bankfull_sys::{RetryingAllocator, exit_now, use_few_arenas};
+pub use bankfull_sys::{
+    RetryingAllocator, exit_now, inherited_listener, is_clock_synchronized, kernel_version,
+    raise_open_file_limit, use_few_arenas,
+};
 
-pub use api::agent::{run_agent, run_agent_over};
+pub use api::agent::{AgentOptions, run_agent, run_agent_over};
 pub use api::delete::Delete;
 pub use api::earlier::Backup;
 pub use api::filters::{FilterRule, Filters};
 pub use api::gather::layout::Layout;
 pub use api::gather::rounds::{Round, Rounds};
 pub use api::gather::{Gather, GatherSink, GatherSummary};
+pub use api::host::{RememberedPath, max_inflight, remembered_paths};
+pub use api::limits::ServerLimits;
 pub use api::list::Listing;
 pub use api::probe::{DEFAULT_PROBE_DURATION, Probe, ProbeResult};
 pub use api::selection::{Comparison, FileList, Selection};
-pub use api::server::{Server, ServerLimits};
+pub use api::server::Server;
 pub use api::transfer::Transfer;
 pub use bankfull_control::{Bytes, Rate, Schedule, StageTimes, UnitError};
 pub use base::cancel::Cancel;
 pub use base::error::{Error, ErrorKind, is_terminal_control};
 pub use base::event::{
-    BufferLimit, Controller, Event, EventSink, ItemizedChange, ListedEntry, ListedKind, NoEvents,
-    Outcome, Progress, ReceiveBufferKind, Route, Sample, Summary, TuningDecision,
+    BufferLimit, ClientRequest, Controller, Event, EventSink, ItemizedChange, ListedEntry,
+    ListedKind, NoEvents, Outcome, Progress, ReceiveBufferKind, Route, Sample, Summary,
+    TuningDecision,
 };
 pub use base::event_log::{EVENT_LOG_TARGET, STARTUP_LOG_TARGET};
 pub use base::failure_fold::{FailureFold, FoldedFailures};
 pub use base::location::{DEFAULT_PORT, Location};
-pub use model::access::{Grant, Network, Share, TokenHash, check_prefix, is_plain_name, new_token};
+pub use model::access::{
+    Grant, Network, Quota, Share, TokenHash, check_prefix, is_plain_name, new_token,
+};
 pub use model::io_method::IoMethod;
 pub use model::merge_conflicts::Merge;
 pub use model::metadata::{Metadata, MetadataKind};
 pub use model::options::{
-    Access, DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions, DirectIo,
-    Fingerprint, Fsync, MIN_MEMORY_LIMIT, ServeOptions, Served, SshOptions, Transport, Tune,
-    default_state_dir,
+    Access, CertificateFiles, DEFAULT_RETRY_FOR, DEFAULT_STREAMS, DEFAULT_TIMEOUT, DaemonOptions,
+    DirectIo, Fingerprint, Fsync, MIN_MEMORY_LIMIT, ServeOptions, Served, SshOptions, Transport,
+    Tune, default_state_dir,
 };
 pub use model::overrides::{MAX_BUFFER, MIN_BUFFER, MIN_RATE_LIMIT, is_valid_block_size};
 pub use stats::server_status::{DirectionStatus, ServerStatus};
-pub use transport::identity::server_fingerprint;
+pub use transport::identity::{certificate_fingerprint, server_fingerprint};
 pub use transport::udp_receive_buffer;

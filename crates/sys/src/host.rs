@@ -236,6 +236,19 @@ pub fn name_thread(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
+/// True if something keeps the clock right; `None` if the kernel does not tell.
+#[must_use]
+pub fn is_clock_synchronized() -> Option<bool> {
+    // SAFETY: all-zero bytes are a valid `timex`, with no mode set: the call only reads.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `state` is a valid, exclusively borrowed `timex` for the time of the call.
+    match unsafe { libc::adjtimex(&raw mut state) } {
+        libc::TIME_ERROR => Some(false),
+        state if state < 0 => None,
+        _ => Some(true),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

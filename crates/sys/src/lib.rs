@@ -22,6 +22,7 @@ pub mod direct;
 pub mod disk;
 pub mod file;
 pub mod host;
+pub mod inherited;
 pub mod interface;
 pub mod local_time;
 pub mod mapping;
@@ -59,11 +60,12 @@ pub use file::{
     sync_all, sync_data, try_lock,
 };
 pub use host::{
-    PIPE_BUF, boot_id, effective_uid, exit_now, host_name, is_hung_up, kernel_version,
-    max_open_files, max_rss_bytes, max_threads, name_thread, process_cpu_time,
+    PIPE_BUF, boot_id, effective_uid, exit_now, host_name, is_clock_synchronized, is_hung_up,
+    kernel_version, max_open_files, max_rss_bytes, max_threads, name_thread, process_cpu_time,
     raise_open_file_limit, random, thread_cpu_time, umask, wait_either, wait_readable,
     wait_writable,
 };
+pub use inherited::inherited_listener;
 pub use interface::{ETHERNET_OVERHEAD_BYTES, Interface, interface_of, link_speed, networks_of};
 pub use local_time::local_minute;
 pub use mapping::{Mapping, is_mapping_fault};

@@ -153,6 +153,8 @@ pub(crate) struct DaemonSettings {
     pub(crate) state_dir: Option<PathBuf>,
     /// File of the tokens.
     pub(crate) tokens: Option<PathBuf>,
+    /// Certificate of the administrator.
+    pub(crate) certificate: Option<PathBuf>,
     /// Listening port.
     pub(crate) port: Option<u16>,
 }
@@ -170,6 +172,7 @@ pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSetting
         match entry.key.as_str() {
             "state-dir" => settings.state_dir = Some(entry.text().into()),
             "tokens" => settings.tokens = Some(entry.text().into()),
+            "certificate" => settings.certificate = Some(entry.text().into()),
             "listen" => settings.port = flags::listen(&entry.text()).ok().map(|at| at.port),
             _ => {}
         }

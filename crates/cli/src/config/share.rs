@@ -1,6 +1,7 @@
 //! Shares of a daemon: `[share.NAME]` names a directory.
 
 use super::names::at_home;
+use crate::flags::rate;
 use crate::nearest::nearest;
 use bankfull::{Network, Share, is_plain_name};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// Keys of a share.
-const KEYS: [&str; 3] = ["path", "read-only", "allow"];
+const KEYS: [&str; 6] = ["path", "read-only", "allow", "max-rate", "quota", "quota-entries"];
 
 /// A share, with the file that defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +58,22 @@ fn one(name: &str, table: &DeTable<'_>, home: Option<&Path>) -> Result<Share, St
             }
             ("allow", DeValue::String(text)) => share.allow = networks(name, &[text.as_ref()])?,
             ("allow", _) => return Err(takes("an array of strings")),
+            ("max-rate", DeValue::String(text)) => {
+                let parsed = rate(text).map_err(|e| format!("max_rate in [share.{name}]: {e}"));
+                share.max_rate = Some(parsed?);
+            }
+            ("max-rate", _) => return Err(takes("a rate, such as \"100mbit\"")),
+            ("quota", DeValue::String(text)) => {
+                let parsed = text.parse().map_err(|e| format!("quota in [share.{name}]: {e}"));
+                share.quota.bytes = Some(parsed?);
+            }
+            ("quota", _) => return Err(takes("a size, such as \"500GiB\"")),
+            ("quota-entries", DeValue::Integer(number)) => {
+                let parsed = number.as_str().replace('_', "").parse();
+                let parsed = parsed.map_err(|_| takes("a number of entries"));
+                share.quota.entries = Some(parsed?);
+            }
+            ("quota-entries", _) => return Err(takes("a number of entries")),
             (key, _) => {
                 let way_out = match nearest(key, KEYS.into_iter()) {
                     Some(near) => format!("did you mean {near}?"),

@@ -9,13 +9,14 @@ use super::operands::Operands;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     DirectWhen, FsyncWhen, IoHow, SshCommand, StreamCount, TransportHow, TuneHow, block, buffer,
-    fingerprint, memory, page, port, rate, schedule, seconds, seconds_or_none, ssh_command,
+    fingerprint, memory, page, port, ports, rate, schedule, seconds, seconds_or_none, ssh_command,
     stream_count,
 };
 use super::{Example, ShowFlags, after_help};
 use bankfull::{Bytes, Fingerprint, Rate, Schedule};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -342,6 +343,12 @@ pub(crate) struct SshFlags {
     #[arg(long, value_name = "PATH")]
     pub(crate) remote_bankfull: Option<String>,
 
+    /// Receive data streams at one of these ports of the remote host, such as 7450-7459
+    ///
+    /// For a firewall there: each running copy needs one, for TCP and UDP. Default: any free port.
+    #[arg(long, value_name = "A-B", value_parser = ports)]
+    pub(crate) data_ports: Option<RangeInclusive<u16>>,
+
     /// Copy this program to the remote host if it has none
     ///
     /// Default: off.
@@ -360,6 +367,7 @@ impl SshFlags {
             (!self.options.is_empty(), "-o"),
             (self.ssh_command.is_some(), "--ssh-command"),
             (self.remote_bankfull.is_some(), "--remote-bankfull"),
+            (self.data_ports.is_some(), "--data-ports"),
             (self.deploy, "--deploy"),
         ])
     }

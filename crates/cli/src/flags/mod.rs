@@ -7,6 +7,7 @@
 mod config;
 mod cp;
 mod delete;
+mod doctor;
 mod earlier;
 mod filters;
 mod gather;
@@ -26,6 +27,7 @@ mod when;
 
 pub(crate) use config::{ConfigFlags, ConfigView};
 pub(crate) use cp::{CpFlags, DaemonFlags, SshFlags};
+pub(crate) use doctor::DoctorFlags;
 pub(crate) use gather::GatherFlags;
 pub(crate) use guard::{GuardFlags, GuardMode};
 pub(crate) use habits::HEADING as HABITS;
@@ -48,6 +50,7 @@ use clap::{ArgAction, ColorChoice, CommandFactory, FromArgMatches, Parser, Subco
 use clap_complete::Shell;
 use show::after_help;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 
 /// Copy bulk data between hosts as fast as disk, CPU and network allow
 ///
@@ -78,6 +81,7 @@ pub(crate) enum Command {
     Token(Box<TokenFlags>),
     Login(LoginFlags),
     Guard(Box<GuardFlags>),
+    Doctor(DoctorFlags),
     Config(ConfigFlags),
     /// Speak the protocol on standard input and output; `bankfull cp` starts it over ssh
     #[command(hide = true)]
@@ -85,6 +89,9 @@ pub(crate) enum Command {
         /// Limit receive-buffer memory
         #[arg(long, value_name = "SIZE", value_parser = values::memory)]
         max_memory: Option<Bytes>,
+        /// Choose the data port from these
+        #[arg(long, value_name = "A-B", value_parser = values::ports)]
+        data_ports: Option<RangeInclusive<u16>>,
     },
     /// Write a shell completion script to standard output
     #[command(after_long_help = after_help(COMPLETIONS_EXAMPLES))]
@@ -172,6 +179,7 @@ pub(crate) fn examples(command: &str) -> &'static [Example] {
         "gather" => gather::EXAMPLES,
         "ls" => ls::EXAMPLES,
         "probe" => probe::EXAMPLES,
+        "doctor" => doctor::EXAMPLES,
         "guard" => guard::EXAMPLES,
         "serve" => serve::EXAMPLES,
         "token" => token::EXAMPLES,
@@ -249,7 +257,7 @@ mod tests {
 
     #[test]
     fn agent_command_is_hidden() {
-        assert!(matches!(parse(&["agent"]), Ok(Command::Agent { max_memory: None })));
+        assert!(matches!(parse(&["agent"]), Ok(Command::Agent { max_memory: None, .. })));
         assert!(parse(&["agent", "x"]).is_err());
         assert!(!Cli::command().render_long_help().to_string().contains("agent"));
     }

@@ -81,7 +81,18 @@ pub(crate) struct ServeFlags {
     #[arg(long)]
     pub(crate) allow_no_encryption: bool,
 
-    /// Set the directory of the certificate
+    /// Present the certificate in this file, in PEM
+    ///
+    /// Certificates of its signers may follow. SIGHUP reads it and its key again. Clients compare
+    /// its fingerprint; they check no signature. Default: one that is generated once.
+    #[arg(long, value_name = "FILE", requires = "private_key")]
+    pub(crate) certificate: Option<PathBuf>,
+
+    /// Set the file of the private key of --certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) private_key: Option<PathBuf>,
+
+    /// Set the directory of the generated certificate and the tokens
     ///
     /// Default: the environment variable BANKFULL_STATE_DIR, else $XDG_STATE_HOME/bankfull, else
     /// ~/.local/state/bankfull.
@@ -124,6 +135,14 @@ pub(crate) struct ServeFlags {
     /// load. The minimum is 1MiB. Default: a quarter of the free memory, at most 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
+
+    /// Append a JSON line for each session to this file
+    ///
+    /// It has time, client, name of the token, direction, path, bytes, files and outcome. A file
+    /// that was moved away is made anew. Where it cannot be written, sessions go on, with a
+    /// warning. Default: none; the log has sessions, too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
 
     /// Offer metrics to Prometheus over HTTP at this address
     ///

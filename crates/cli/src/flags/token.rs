@@ -91,6 +91,13 @@ pub(crate) struct TokenFlags {
     #[arg(long, value_name = "HOST:PORT", value_parser = listen, requires = "invite")]
     pub(crate) address: Option<Listen>,
 
+    /// Set the certificate of the daemon, for the fingerprint in the invite
+    ///
+    /// Default: that of the daemon's file /etc/bankfull/serve.toml, else the generated one in the
+    /// state directory.
+    #[arg(long, value_name = "FILE", requires = "invite")]
+    pub(crate) certificate: Option<PathBuf>,
+
     /// Set the file of the tokens
     ///
     /// Default: tokens.toml in the state directory.

@@ -320,6 +320,16 @@ pub(crate) fn port(text: &str) -> Result<u16, String> {
     number(text, 1..=u16::MAX)
 }
 
+/// Parses a port, or a range of ports such as `7450-7459`.
+pub(super) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let ports = port(first)?..=port(last)?;
+    match ports.is_empty() {
+        true => Err(format!("the range is empty: write {last}-{first}")),
+        false => Ok(ports),
+    }
+}
+
 /// Parses the connection limit of a daemon.
 pub(super) fn connections(text: &str) -> Result<usize, String> {
     number(text, 2..=65_535)

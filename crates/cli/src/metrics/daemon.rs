@@ -253,7 +253,8 @@ mod tests {
         (summary.elapsed, summary.limited_by) = (Duration::from_secs(10), "network");
         let refused = Error::new(ErrorKind::Refused, "the token is wrong");
         for result in [Ok(summary.clone()), Ok(summary), Err(refused)] {
-            metrics.update(&Event::ClientDone { peer: "10.0.0.1:5".to_owned(), result });
+            let peer = "10.0.0.1:5".to_owned();
+            metrics.update(&Event::ClientDone { peer, request: None, result });
         }
         let decision = TuningDecision::default();
         metrics.update(&Event::Tuning(decision));

@@ -220,7 +220,7 @@ fn event_line(event: &Event) -> Option<Line> {
         Event::ClientConnected { peer } => {
             Line::new("client_connected").field("peer", peer.as_str())
         }
-        Event::ClientDone { peer, result } => {
+        Event::ClientDone { peer, result, .. } => {
             let line = Line::new("client_done").field("peer", peer.as_str());
             match result {
                 Ok(summary) => summary_fields(line.field("ok", true), summary),

@@ -55,6 +55,7 @@ fn event_has_its_object() {
         Event::ClientConnected { peer: "[::1]:9".to_owned() },
         Event::ClientDone {
             peer: "[::1]:9".to_owned(),
+            request: None,
             result: Err(Error::new(ErrorKind::Refused, "wrong token")),
         },
     ];

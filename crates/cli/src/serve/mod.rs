@@ -1,6 +1,8 @@
 //! `bankfull serve`: binds the daemon, shows how to reach it, and runs it until signals end it.
 
+mod audit;
 mod rules;
+mod service;
 
 use crate::address::{self, host_name};
 use crate::environment::Environment;
@@ -10,7 +12,8 @@ use crate::log;
 use crate::metrics::{DaemonMetrics, MetricsPort, MetricsSink};
 use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, served_text};
 use crate::signals::{self, Caught, Step};
-use bankfull::{Access, Cancel, Error, ServeOptions, Served, Server, Share};
+use audit::{AuditLog, AuditSink};
+use bankfull::{Access, Cancel, CertificateFiles, Error, ServeOptions, Served, Server, Share};
 use rules::{Reloader, Rules};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -41,25 +44,30 @@ struct Bound {
     server: Arc<Server>,
     serving: Serving,
     rules: Rules,
+    audit_log: Option<AuditLog>,
     /// Port of the metrics, if they are offered.
     metrics_port: Option<MetricsPort>,
 }
 
 fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Result<Bound, Error> {
     let metrics_port = flags.metrics.as_ref().map(MetricsPort::bind).transpose()?;
+    let audit_log = flags.audit_log.clone().map(AuditLog::open).transpose()?;
     let mut options = options(&flags, &environment)?;
     let rules = Rules::find(flags, environment)?;
     let (access, token_warning) = rules.read(shares)?;
     options.access = access;
     let metrics = metrics_port.as_ref().map(MetricsPort::address);
-    let server = Arc::new(Server::bind(options.clone())?);
+    let server = Arc::new(match service::listener()? {
+        Some(listener) => Server::bind_to(listener, options.clone())?,
+        None => Server::bind(options.clone())?,
+    });
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
     let warnings = token_warning.into_iter().chain(without_token(&options)).collect();
     let limits = server.limits();
     let served = options.access.served;
     let serving = Serving { address, fingerprint, served, example, limits, warnings, metrics };
-    Ok(Bound { server, serving, rules, metrics_port })
+    Ok(Bound { server, serving, rules, audit_log, metrics_port })
 }
 
 fn serve(
@@ -74,7 +82,12 @@ fn serve(
         Err(exit) => return exit,
     };
     let reloader = Reloader::new(bound.rules, Arc::clone(&bound.server), reporter.warner());
-    let running = (&bound.server, bound.metrics_port, reloader);
+    let running = Running {
+        server: &bound.server,
+        audit_log: bound.audit_log.as_ref(),
+        metrics_port: bound.metrics_port,
+        reloader,
+    };
     let result = run_until_signalled(running, (caught, drain_timeout), &reporter);
     let render = reporter.finish();
     match &result {
@@ -113,17 +126,22 @@ fn end_program_after(timeout: Duration) {
     bankfull::exit_now(Exit::Interrupted.code())
 }
 
+/// A daemon that is about to serve.
+struct Running<'a, W> {
+    server: &'a Arc<Server>,
+    audit_log: Option<&'a AuditLog>,
+    metrics_port: Option<MetricsPort>,
+    reloader: Reloader<W>,
+}
+
 /// Runs the server: the first signal lets sessions finish for `drain_timeout`, the second one ends
 /// them, the third one ends the program.
 fn run_until_signalled(
-    (server, metrics_port, reloader): (
-        &Arc<Server>,
-        Option<MetricsPort>,
-        Reloader<impl Fn(String) + Send + 'static>,
-    ),
+    running: Running<'_, impl Fn(String) + Send + 'static>,
     (caught, drain_timeout): (Caught, Duration),
     reporter: &Reporter,
 ) -> Result<(), Error> {
+    let Running { server, audit_log, metrics_port, reloader } = running;
     let (drain, abort) = (Cancel::new(), Cancel::new());
     let step = |cancel: &Cancel| -> Step {
         let (cancel, show) = (cancel.clone(), reporter.stopping());
@@ -148,6 +166,7 @@ fn run_until_signalled(
     };
     thread::Builder::new().spawn(end).map_err(|e| Error::thread_start(&e))?;
     let first: Step = Box::new(move || {
+        service::stopping(drain_timeout + ABORT_TIMEOUT);
         start_draining();
         let _ = first_signal.send(());
     });
@@ -155,12 +174,18 @@ fn run_until_signalled(
         let _ = second_signal.send(());
     });
     let reload = reloader.start()?;
+    service::watch(server)?;
     let reload = is_service().then(|| -> signals::Repeated { Box::new(reload) });
     caught.run(vec![first, second], reload)?;
-    let Some(port) = metrics_port else { return server.run(reporter, &drain, &abort) };
+    service::ready(&format!("listening on {}", server.local_addr()));
+    let Some(port) = metrics_port else {
+        let audited = AuditSink { log: audit_log, next: reporter };
+        return server.run(&audited, &drain, &abort);
+    };
     let metrics = DaemonMetrics::new();
     port.serve(metrics.exporter(server, &drain))?;
-    server.run(&MetricsSink { metrics: &metrics, next: reporter }, &drain, &abort)
+    let counted = MetricsSink { metrics: &metrics, next: reporter };
+    server.run(&AuditSink { log: audit_log, next: &counted }, &drain, &abort)
 }
 
 /// True unless the daemon runs on a terminal, whose end stops it.
@@ -176,12 +201,19 @@ fn options(flags: &ServeFlags, environment: &Environment) -> Result<ServeOptions
     options.allow_devices = flags.allow_devices;
     options.allow_privileged_xattrs = flags.allow_privileged_xattrs;
     options.allow_unencrypted = flags.allow_no_encryption;
+    options.certificate = certificate_files(flags);
     options.state_dir = flags.state_dir.clone().or_else(|| environment.state_dir.clone());
     options.max_connections = flags.max_connections;
     options.timeout = flags.timeout;
     options.link_rate = flags.link_rate;
     options.max_memory = flags.max_memory;
     Ok(options)
+}
+
+/// Returns the files of the certificate, if it is the administrator's.
+fn certificate_files(flags: &ServeFlags) -> Option<CertificateFiles> {
+    let (certificate, private_key) = (flags.certificate.clone()?, flags.private_key.clone()?);
+    Some(CertificateFiles { certificate, private_key })
 }
 
 /// Returns a warning if the daemon has no token: whom it then serves, and the way out.

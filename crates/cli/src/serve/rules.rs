@@ -1,5 +1,6 @@
 //! Rules of the daemon for its clients: shares and tokens, which are read again when they change.
 
+use super::service;
 use crate::environment::Environment;
 use crate::flags::ServeFlags;
 use crate::output::printable;
@@ -112,8 +113,11 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
             loop {
                 let is_asked = asked.recv_timeout(POLL_INTERVAL).is_ok();
                 let version = self.rules.store.version();
+                if is_asked && let Err(error) = self.server.reload_certificate() {
+                    self.report(format!("the earlier certificate stays in force: {error}"));
+                }
                 let result = match (is_asked, version != seen || failure.is_some()) {
-                    (true, _) => self.reload(),
+                    (true, _) => service::reloading(|| self.reload()),
                     (false, true) => self.reload_tokens(),
                     (false, false) => continue,
                 };
@@ -123,9 +127,7 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
                 if let Some(text) =
                     now.as_ref().filter(|now| is_asked || Some(*now) != failure.as_ref())
                 {
-                    let text = format!("the earlier shares and tokens stay in force: {text}");
-                    warn!(target: EVENT_LOG_TARGET, text = &*text, "warning");
-                    (self.warn)(text);
+                    self.report(format!("the earlier shares and tokens stay in force: {text}"));
                 }
                 failure = now;
             }
@@ -135,6 +137,12 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
             // The thread lasts as long as the program.
             let _ = ask.send(());
         })
+    }
+
+    /// Logs and shows a warning.
+    fn report(&self, text: String) {
+        warn!(target: EVENT_LOG_TARGET, text = &*text, "warning");
+        (self.warn)(text);
     }
 
     /// Reads the rules again. Those in force stay if the new ones cannot be used.

@@ -14,8 +14,8 @@ use crate::exit::Exit;
 use crate::flags::{Listen, TokenAction, TokenFlags};
 use crate::output::{Output, printable, rfc3339};
 use bankfull::{
-    Error, ErrorKind, Grant, TokenHash, check_prefix, default_state_dir, new_token,
-    server_fingerprint,
+    Error, ErrorKind, Grant, TokenHash, certificate_fingerprint, check_prefix, default_state_dir,
+    new_token, server_fingerprint,
 };
 use invite::Invite;
 use serde_json::json;
@@ -68,6 +68,8 @@ struct Tokens<'f> {
     flags: &'f TokenFlags,
     state_dir: PathBuf,
     store: Store,
+    /// Certificate of the administrator, if the daemon has one.
+    certificate: Option<PathBuf>,
     /// Port in the daemon's file.
     port: Option<u16>,
 }
@@ -90,8 +92,12 @@ impl<'f> Tokens<'f> {
             true => flags.tokens.as_deref(),
             false => flags.tokens.as_deref().or(served.tokens.as_deref()),
         };
+        let certificate = flags.certificate.clone().or(match flags.state_dir.is_some() {
+            true => None,
+            false => served.certificate,
+        });
         let store = Store::new(tokens, &state_dir);
-        Ok(Self { flags, state_dir, store, port: served.port })
+        Ok(Self { flags, state_dir, store, certificate, port: served.port })
     }
 
     /// Returns the name that the action needs.
@@ -180,7 +186,10 @@ impl<'f> Tokens<'f> {
             bankfull::DEFAULT_PORT => String::new(),
             other => format!(":{other}"),
         };
-        let fingerprint = server_fingerprint(&self.state_dir)?;
+        let fingerprint = match &self.certificate {
+            Some(file) => certificate_fingerprint(file)?,
+            None => server_fingerprint(&self.state_dir)?,
+        };
         let url = format!("bankfull://{host}{port}/{place}");
         Ok(Some(Invite { url, fingerprint, token: token.to_owned() }))
     }

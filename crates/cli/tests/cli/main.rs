@@ -13,6 +13,7 @@
 
 mod configuration;
 mod deletion;
+mod doctor;
 mod dry_run;
 mod earlier;
 mod equivalence;
@@ -39,6 +40,7 @@ mod resume;
 mod routes;
 mod rsync;
 mod selection;
+mod service;
 mod shares;
 mod snapshots;
 mod standard_input;

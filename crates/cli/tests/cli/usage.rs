@@ -73,7 +73,7 @@ fn command_line_error_names_problem_and_help() {
         (
             &["mv", "a", "b"],
             "unrecognized subcommand 'mv'; choose one of cp, gather, ls, probe, serve, token, \
-             login, guard, config, completions, man (see bankfull --help)",
+             login, guard, doctor, config, completions, man (see bankfull --help)",
         ),
         (
             &["./data", "host:copy"],

@@ -22,6 +22,7 @@ use bankfull_proto::wire::attach::DATA_MAGIC;
 use rustls::ServerConfig;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -32,25 +33,29 @@ const MAX_STRANGERS: usize = MAX_STREAMS as usize + 16;
 /// Runs the agent of an ssh session until the client is done. Uses standard input and output.
 /// `bankfull agent` is this function.
 ///
-/// `max_memory` limits received data that waits for the disk, as in
-/// [`ServeOptions::max_memory`](crate::ServeOptions::max_memory).
-///
 /// Returns the kind of the error that ended the session early. The client has received it on the
 /// channel; printed on standard error it would appear twice.
 ///
 /// # Errors
 /// Errors before the client could be reached on the channel.
-pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> {
+pub fn run_agent(options: AgentOptions) -> Result<Option<ErrorKind>, Error> {
     let input = duplicate(io::stdin()).map_err(|e| unusable(&e))?;
     let output = duplicate(io::stdout()).map_err(|e| unusable(&e))?;
     let identity = Identity::generate()?;
-    let config = tls::server_config(&identity)?;
-    let listener = listen()?;
+    let config = tls::server_config(Arc::new(tls::ServerCertificate::new(&identity)?))?;
+    let listener = match listen(options.data_ports) {
+        Ok(listener) => listener,
+        Err(error) => {
+            control(input, output, None)?.refuse_at_start(&error)?;
+            return Ok(Some(error.kind()));
+        }
+    };
     let address = listener.local_addr().map_err(|e| unusable(&e))?;
     let acceptor = Acceptor::new(listener, MAX_STRANGERS).map_err(|e| unusable(&e))?;
     let _ = bankfull_sys::raise_open_file_limit();
     // ssh authenticates the client, so its datagrams may have any source address.
-    let sessions = Arc::new(session_manager(max_memory, ProbePort::bind(address).ok()));
+    let probes = ProbePort::bind(address).ok();
+    let sessions = Arc::new(session_manager(options.max_memory, probes));
     let finished = Cancel::new();
     let (accepting, until) = (Arc::clone(&sessions), finished.clone());
     let accepting = move || accept(&acceptor, &accepting, &config, &until);
@@ -66,6 +71,17 @@ pub fn run_agent(max_memory: Option<Bytes>) -> Result<Option<ErrorKind>, Error> 
     let served = serve(&sessions, input, output, Some(data_port));
     finished.cancel();
     served
+}
+
+/// Options of an agent.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct AgentOptions {
+    /// Limit of memory for received data that waits for the disk; see
+    /// [`ServeOptions::max_memory`](crate::ServeOptions::max_memory).
+    pub max_memory: Option<Bytes>,
+    /// Ports of which one receives the data streams; `None`: any free one.
+    pub data_ports: Option<RangeInclusive<u16>>,
 }
 
 /// Runs an agent over two pipes or one socket until the client is done.
@@ -108,11 +124,23 @@ fn serve(
     output: OwnedFd,
     data_port: Option<DataPort>,
 ) -> Result<Option<ErrorKind>, Error> {
+    let mut control = control(input, output, data_port)?;
+    control.reader.expect_magic(0)?;
+    let (_, served) = sessions.serve(control, true, &NoEvents);
+    Ok(served.err().map(|error| error.kind()))
+}
+
+/// Returns the control connection of the one client.
+fn control(
+    input: OwnedFd,
+    output: OwnedFd,
+    data_port: Option<DataPort>,
+) -> Result<ControlConn, Error> {
     let watched = duplicate(&input).map_err(|e| unusable(&e))?;
     let reader = PipeReader::new(input, DEFAULT_TIMEOUT);
     let (wake, clock) = (reader.control(), reader.control());
     let output = PipeWriter::new(output, reader.control());
-    let mut control = ControlConn {
+    Ok(ControlConn {
         reader: ControlReader::new(Box::new(reader), "the client".to_owned(), ""),
         output: Box::new(output),
         wake: Box::new(move || wake.stop()),
@@ -129,10 +157,7 @@ fn serve(
         has_left: Box::new(move || bankfull_sys::is_hung_up(&watched)),
         on_authenticated: Box::new(|| {}),
         on_request: Box::new(move |timeout| clock.set_timeout(timeout)),
-    };
-    control.reader.expect_magic(0)?;
-    let served = sessions.serve(control, true, &NoEvents);
-    Ok(served.err().map(|error| error.kind()))
+    })
 }
 
 fn unusable(error: &io::Error) -> Error {
@@ -144,12 +169,20 @@ fn duplicate(stream: impl AsFd) -> io::Result<OwnedFd> {
 }
 
 /// Binds a free port on every address, IPv6 and IPv4 if the host has both.
-fn listen() -> Result<TcpListener, Error> {
-    let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-    let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    TcpListener::bind(any6)
-        .or_else(|_| TcpListener::bind(any4))
-        .map_err(|e| Error::network("cannot open a data port", &e))
+fn listen(ports: Option<RangeInclusive<u16>>) -> Result<TcpListener, Error> {
+    let bind = |port| {
+        let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        TcpListener::bind(any6).or_else(|_| TcpListener::bind(any4))
+    };
+    let Some(mut ports) = ports else {
+        return bind(0).map_err(|e| Error::network("cannot open a data port", &e));
+    };
+    let shown = format!("{}-{}", ports.start(), ports.end());
+    ports.find_map(|port| bind(port).ok()).ok_or_else(|| {
+        let text = format!("none of the ports {shown} is free: choose others with --data-ports");
+        Error::new(ErrorKind::Network, text)
+    })
 }
 
 /// Address at which the ssh client connected: the third word of sshd's `SSH_CONNECTION`.

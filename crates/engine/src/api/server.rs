@@ -1,6 +1,8 @@
 //! The daemon: one port, one root or several shares, many clients.
 
-use super::limits::check_open_files;
+use super::limits::{
+    ConnectionLimits, RESERVED_OPEN_FILES, ServerLimits, USUAL_OPEN_FILES, check_open_files,
+};
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Event, EventSink};
@@ -10,7 +12,9 @@ use crate::base::sync::lock;
 use crate::base::threads::try_spawn;
 use crate::model::access::Grant;
 use crate::model::metadata::Permits;
-use crate::model::options::{Access, Fingerprint, ServeOptions, default_state_dir};
+use crate::model::options::{
+    Access, CertificateFiles, Fingerprint, ServeOptions, default_state_dir,
+};
 use crate::routes::access::AccessControl;
 use crate::routes::admission::{Acceptor, GreetingDeadline, PendingConn, Preamble};
 use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
@@ -29,7 +33,7 @@ use bankfull_sys::ReuseportPair;
 use rustls::{Connection, ServerConfig};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,22 +47,13 @@ const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// the time of a command)
 const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Limits of a daemon's connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServerLimits {
-    /// Authenticated connections: control connections and data streams of all clients.
-    pub connections: usize,
-    /// Connections that have not authenticated.
-    pub unauthenticated: usize,
-    /// Files and sockets that the process may open.
-    pub open_files: u64,
-}
-
 /// A daemon bound to its port. [`run`](Self::run) serves.
 pub struct Server {
     acceptor: Arc<Acceptor>,
     address: SocketAddr,
-    fingerprint: Fingerprint,
+    certificate: Arc<tls::ServerCertificate>,
+    /// Files of the certificate, if it is the administrator's.
+    certificate_files: Option<CertificateFiles>,
     config: Arc<ServerConfig>,
     limits: ConnectionLimits,
     slots: Arc<Slots>,
@@ -68,6 +63,8 @@ pub struct Server {
     /// Reason why the UDP port is unavailable.
     udp_error: Option<String>,
     log_limiter: Arc<LogLimiter>,
+    /// Turns of the loop that accepts connections.
+    accept_turns: AtomicU64,
 }
 
 impl std::fmt::Debug for Server {
@@ -83,21 +80,18 @@ impl Server {
     /// [`ErrorKind::Local`] when the root or the certificate cannot be used,
     /// [`ErrorKind::Network`] when the port cannot be bound.
     pub fn bind(options: ServeOptions) -> Result<Self, Error> {
+        let listener = listen(options.listen)?;
+        Self::bind_to(listener, options)
+    }
+
+    /// As [`bind`](Self::bind), with a port that listens already; `options.listen` does not count.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_to(listener: TcpListener, options: ServeOptions) -> Result<Self, Error> {
         let access = AccessControl::open(&options.access)?;
-        let state_dir = options.state_dir.map_or_else(default_state_dir, Ok)?;
-        let identity = Identity::load_or_generate(&state_dir)?;
-        let listener = TcpListener::bind(options.listen).map_err(|e| {
-            let hint = match e.kind() {
-                io::ErrorKind::AddrInUse => " (choose another port with --listen)",
-                io::ErrorKind::PermissionDenied => " (ports below 1024 need root)",
-                _ => "",
-            };
-            let text = crate::base::error::os_message(&e);
-            Error::new(
-                ErrorKind::Network,
-                format!("cannot listen on {}: {text}{hint}", options.listen),
-            )
-        })?;
+        let identity = load_identity(&options)?;
+        let certificate = Arc::new(tls::ServerCertificate::new(&identity)?);
         let unusable = |e| Error::local("the listening socket is unusable", &e);
         let address = listener.local_addr().map_err(unusable)?;
         // A failure to raise the limit is not an error.
@@ -118,7 +112,7 @@ impl Server {
             link_rate: options.link_rate,
             buffer_pool: BufferPool::new(options.max_memory),
         };
-        let config = tls::server_config(&identity)?;
+        let config = tls::server_config(Arc::clone(&certificate))?;
         let quic = QuicServer {
             tls: Arc::clone(&config),
             timeout: policy.timeout,
@@ -135,7 +129,8 @@ impl Server {
         Ok(Self {
             acceptor,
             address,
-            fingerprint: identity.fingerprint(),
+            certificate,
+            certificate_files: options.certificate,
             config,
             limits,
             slots: Slots::new(limits.connections),
@@ -143,6 +138,7 @@ impl Server {
             quic: quic.map(Mutex::new),
             udp_error,
             log_limiter: Arc::new(LogLimiter::new()),
+            accept_turns: AtomicU64::new(0),
         })
     }
 
@@ -201,10 +197,31 @@ impl Server {
         self.sessions.end_refused();
     }
 
+    /// Turns of the loop that accepts connections, several a second while it works.
+    #[must_use]
+    pub fn accept_turns(&self) -> u64 {
+        self.accept_turns.load(Ordering::Relaxed)
+    }
+
     /// Fingerprint of the certificate, for clients to pin.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+        self.certificate.fingerprint()
+    }
+
+    /// Reads the files of the certificate again, for connections from then on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] for files that cannot be used; the certificate in use stays.
+    pub fn reload_certificate(&self) -> Result<(), Error> {
+        let Some(files) = &self.certificate_files else { return Ok(()) };
+        let earlier = self.fingerprint();
+        self.certificate.replace(&Identity::load_files(files)?)?;
+        let fingerprint = self.fingerprint();
+        if fingerprint != earlier {
+            info!(%fingerprint, "certificate read again");
+        }
+        Ok(())
     }
 
     /// Serves until drained. A request on `drain` refuses new clients and waits for the running
@@ -271,6 +288,7 @@ impl Server {
     ) -> Result<(), Error> {
         let mut checked = Instant::now();
         loop {
+            self.accept_turns.fetch_add(1, Ordering::Relaxed);
             if checked.elapsed() >= TOKEN_CHECK_INTERVAL {
                 // A token may have expired.
                 self.sessions.end_refused();
@@ -343,7 +361,7 @@ impl Server {
                 let reason = &*error.to_string();
                 warn!(reason, "connection rejected");
             }
-            events.event(Event::ClientDone { peer, result: Err(error) });
+            events.event(Event::ClientDone { peer, request: None, result: Err(error) });
         }
     }
 
@@ -429,9 +447,30 @@ impl Server {
             }),
         };
         events.event(Event::ClientConnected { peer: peer.to_owned() });
-        let result = self.sessions.serve(control, false, events);
-        events.event(Event::ClientDone { peer: peer.to_owned(), result });
+        let (request, result) = self.sessions.serve(control, false, events);
+        events.event(Event::ClientDone { peer: peer.to_owned(), request, result });
         Ok(())
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).map_err(|e| {
+        let hint = match e.kind() {
+            io::ErrorKind::AddrInUse => " (choose another port with --listen)",
+            io::ErrorKind::PermissionDenied => " (ports below 1024 need root)",
+            _ => "",
+        };
+        let text = crate::base::error::os_message(&e);
+        Error::new(ErrorKind::Network, format!("cannot listen on {address}: {text}{hint}"))
+    })
+}
+
+/// Loads the certificate: of the administrator's files, else the one kept in the state directory.
+fn load_identity(options: &ServeOptions) -> Result<Identity, Error> {
+    match (&options.certificate, &options.state_dir) {
+        (Some(files), _) => Identity::load_files(files),
+        (None, Some(dir)) => Identity::load_or_generate(dir),
+        (None, None) => Identity::load_or_generate(&default_state_dir()?),
     }
 }
 
@@ -467,104 +506,6 @@ fn is_expected(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | UnexpectedEof | ResourceBusy)
 }
 
-/// Descriptors of a process unless its limit says otherwise. (getrlimit(2): the usual soft limit)
-const USUAL_OPEN_FILES: u64 = 1024;
-
-/// Descriptors kept for the port, the log, and the directories and files of sessions. (chosen: a
-/// sixteenth of the usual limit)
-const RESERVED_OPEN_FILES: u64 = 64;
-
-/// Descriptors of an authenticated connection: 5 for control, 3 for a data stream, and its share
-/// of open files. (counted in /proc/PID/fd: 11 with one stream and one part file, 3 per further
-/// stream)
-const OPEN_FILES_PER_CONNECTION: u64 = 8;
-
-/// Descriptors of a connection that has not authenticated: its socket, and a handle to close it.
-const OPEN_FILES_PER_STRANGER: u64 = 2;
-
-/// Threads kept for the port, probes, QUIC, signals and output. (counted in /proc/PID/task: 7)
-const RESERVED_THREADS: u64 = 10;
-
-/// Threads of an authenticated connection. (counted in /proc/PID/task: 13 for a session that
-/// receives by one stream, which are two connections, and 2 per further stream)
-const THREADS_PER_CONNECTION: u64 = 7;
-
-/// Maximum number of connections that have not authenticated. (chosen: the data streams of a few
-/// dozen clients that connect at once; each costs a thread)
-const MAX_STRANGERS: u64 = 512;
-
-/// Minimum number of connections that have not authenticated. (chosen: those of a client that
-/// begins)
-const MIN_STRANGERS: u64 = 8;
-
-/// Limits of a daemon's connections. Strangers have a quarter of the descriptors.
-#[derive(Debug, Clone, Copy)]
-struct ConnectionLimits {
-    /// Authenticated connections, control and data together.
-    connections: usize,
-    /// Connections that have not authenticated.
-    strangers: usize,
-    open_files: u64,
-    /// Number of connections that the user wanted, if a limit allows fewer.
-    lowered: Option<(LimitedBy, usize)>,
-}
-
-/// Limit of the process that lowered the number of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LimitedBy {
-    OpenFiles(u64),
-    Threads(u64),
-}
-
-impl ConnectionLimits {
-    /// Fits `wanted` connections into the limits of open files and threads.
-    fn new(wanted: usize, open_files: u64, threads: Option<u64>) -> Self {
-        let by_files = Self::within(
-            open_files.saturating_sub(RESERVED_OPEN_FILES),
-            (OPEN_FILES_PER_STRANGER, OPEN_FILES_PER_CONNECTION),
-        );
-        let by_threads = threads.map_or((MAX_STRANGERS, usize::MAX), |threads| {
-            Self::within(threads.saturating_sub(RESERVED_THREADS), (1, THREADS_PER_CONNECTION))
-        });
-        let limited_by = match threads {
-            Some(threads) if by_threads.1 < by_files.1 => LimitedBy::Threads(threads),
-            _ => LimitedBy::OpenFiles(open_files),
-        };
-        let possible = by_files.1.min(by_threads.1);
-        Self {
-            connections: wanted.min(possible),
-            strangers: by_files.0.min(by_threads.0) as usize,
-            open_files,
-            lowered: (possible < wanted).then_some((limited_by, wanted)),
-        }
-    }
-
-    /// Returns the strangers and connections that a number of descriptors or threads suffices for.
-    fn within(usable: u64, (per_stranger, per_connection): (u64, u64)) -> (u64, usize) {
-        let strangers = (usable / 4 / per_stranger).clamp(MIN_STRANGERS, MAX_STRANGERS);
-        let left = usable - (strangers * per_stranger).min(usable);
-        // The fewest that --max-connections accepts.
-        let connections = usize::try_from(left / per_connection).unwrap_or(usize::MAX).max(2);
-        (strangers, connections)
-    }
-
-    /// Returns the warning that fewer connections are served than wanted.
-    fn warning(&self) -> Option<String> {
-        let (limited_by, wanted) = self.lowered?;
-        let why = match limited_by {
-            LimitedBy::OpenFiles(files) => format!(
-                "a process may open {files} files here (raise the limit with ulimit -n or \
-                 LimitNOFILE=)"
-            ),
-            LimitedBy::Threads(threads) => format!(
-                "this user or container may have {threads} threads (raise the limit with \
-                 ulimit -u, LimitNPROC= or TasksMax=)"
-            ),
-        };
-        Some(format!("{} connections are served instead of {wanted}: {why}", self.connections))
-    }
-}
-
 /// Rejects another protocol; HTTP clients get an answer to read.
 fn reject_protocol(socket: &mut Socket, peer: &str) -> Error {
     const RESPONSE: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
@@ -577,25 +518,4 @@ fn reject_protocol(socket: &mut Socket, peer: &str) -> Error {
     }
     let what = if is_http { "HTTP" } else { "another protocol" };
     Error::new(ErrorKind::Protocol, format!("{peer} speaks {what} instead of bankfull"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_fit_the_lower_of_two_limits() {
-        let limits = |files, threads| {
-            let limits = ConnectionLimits::new(160, files, threads);
-            (limits.connections, limits.strangers, limits.lowered.map(|(by, _)| by))
-        };
-        assert_eq!(limits(1 << 20, None), (160, 512, None));
-        assert_eq!(limits(1 << 20, Some(10_000)), (160, 512, None));
-        assert_eq!(limits(200, None), (12, 17, Some(LimitedBy::OpenFiles(200))));
-        assert_eq!(limits(1 << 20, Some(60)), (5, 12, Some(LimitedBy::Threads(60))));
-        assert_eq!(limits(200, Some(10_000)), (12, 17, Some(LimitedBy::OpenFiles(200))));
-        assert_eq!(limits(1 << 20, Some(1)).0, 2);
-        let text = ConnectionLimits::new(160, 1 << 20, Some(60)).warning().unwrap();
-        assert!(text.contains("5 connections are served instead of 160"), "{text}");
-    }
 }

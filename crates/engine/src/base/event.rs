@@ -205,9 +205,33 @@ pub enum Event {
     ClientDone {
         /// Address of the client.
         peer: String,
+        /// Request of the client, once it was read.
+        request: Option<ClientRequest>,
         /// Summary, or the error that ended the session.
         result: Result<Summary, Error>,
     },
+}
+
+/// Request of a server's client, and how its session has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientRequest {
+    /// Name of the client's token, if it has one.
+    pub token: Option<String>,
+    /// `send` or `receive` of the server, or `probe`.
+    pub direction: &'static str,
+    /// The path, or the first of several, as the client named it; a long one is cut.
+    pub path: String,
+    /// Number of further paths.
+    pub more_paths: usize,
+    /// `complete`, `partial` with files that failed, `interrupted`, `refused` or `failed`.
+    pub outcome: &'static str,
+    /// Bytes verified at the destination, also of a session that failed.
+    pub bytes: Bytes,
+    /// Files completed, also of a session that failed.
+    pub files: u64,
+    /// Duration of the session.
+    pub elapsed: Duration,
 }
 
 /// Change of an entry at the destination, in the notation of rsync.

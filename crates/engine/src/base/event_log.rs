@@ -5,7 +5,7 @@
 //! constant. Tokens and keys are in no event.
 
 use super::error::{Error, ErrorKind};
-use super::event::{Event, EventSink, Outcome, Progress, Summary, TuningDecision};
+use super::event::{ClientRequest, Event, EventSink, Outcome, Progress, Summary, TuningDecision};
 use super::failure_fold::{FailureFold, FoldedFailures};
 use super::log_limiter::LogLimiter;
 use super::sync::lock;
@@ -241,6 +241,21 @@ impl Subject {
         Self { token: token.map(str::to_owned), ..self }
     }
 
+    /// Adds the outcome. `progress` is that of a transfer that failed.
+    pub(crate) fn with_outcome(
+        self,
+        result: &Result<Summary, Error>,
+        progress: &Progress,
+    ) -> ClientRequest {
+        let (bytes, files, elapsed) = match result {
+            Ok(done) => (done.bytes, done.files, done.elapsed),
+            Err(_) => (progress.bytes_moved, progress.files_done, progress.elapsed),
+        };
+        let outcome = outcome_of(result, progress);
+        let Self { direction, path, more_paths, token } = self;
+        ClientRequest { token, direction, path, more_paths, outcome, bytes, files, elapsed }
+    }
+
     /// Logs the start of a transfer.
     pub(crate) fn log_start(&self) {
         let Self { direction, path, more_paths, token } = self;
@@ -257,9 +272,10 @@ impl Subject {
     pub(crate) fn log_end(&self, result: &Result<Summary, Error>, progress: &Progress) {
         let Self { direction, path, more_paths, token } = self;
         let (path, token) = (&**path, token.as_deref());
+        let outcome = outcome_of(result, progress);
         match result {
             Ok(done) => info!(
-                outcome = if done.failed_files > 0 { "partial" } else { "complete" },
+                outcome,
                 token,
                 direction,
                 path,
@@ -275,27 +291,30 @@ impl Subject {
                 limited_by = done.limited_by,
                 "transfer ended"
             ),
-            Err(error) => {
-                let has_begun = !progress.elapsed.is_zero();
-                let outcome = match error.kind() {
-                    _ if error.is_cancellation() => "interrupted",
-                    ErrorKind::Refused if !has_begun => "refused",
-                    _ => "failed",
-                };
-                warn!(
-                    outcome,
-                    token,
-                    direction,
-                    path,
-                    more_paths,
-                    bytes = progress.bytes_moved.0,
-                    seconds = seconds(progress.elapsed),
-                    files = progress.files_done,
-                    reason = &*cut(&error.to_string()),
-                    "transfer ended"
-                );
-            }
+            Err(error) => warn!(
+                outcome,
+                token,
+                direction,
+                path,
+                more_paths,
+                bytes = progress.bytes_moved.0,
+                seconds = seconds(progress.elapsed),
+                files = progress.files_done,
+                reason = &*cut(&error.to_string()),
+                "transfer ended"
+            ),
         }
+    }
+}
+
+/// Returns the name of an outcome. `progress` is that of a transfer that failed.
+fn outcome_of(result: &Result<Summary, Error>, progress: &Progress) -> &'static str {
+    match result {
+        Ok(done) if done.failed_files > 0 => "partial",
+        Ok(_) => "complete",
+        Err(error) if error.is_cancellation() => "interrupted",
+        Err(error) if error.kind() == ErrorKind::Refused && progress.elapsed.is_zero() => "refused",
+        Err(_) => "failed",
     }
 }
 

@@ -11,3 +11,4 @@ pub(crate) mod patterns;
 pub(crate) mod root;
 pub(crate) mod roots;
 pub(crate) mod spooled_input;
+pub(crate) mod storage_quota;

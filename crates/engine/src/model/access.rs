@@ -1,6 +1,7 @@
 //! Access of clients to a daemon: directories under names, and tokens with what they permit.
 
 use crate::base::error::{Error, ErrorKind};
+use bankfull_control::{Bytes, Rate};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
@@ -124,13 +125,35 @@ pub struct Share {
     pub read_only: bool,
     /// Networks whose clients may use it; empty: all.
     pub allow: Vec<Network>,
+    /// Rate of all its sessions together, in each direction; `None`: no limit.
+    pub max_rate: Option<Rate>,
+    /// Limits of its content.
+    pub quota: Quota,
+}
+
+/// Limits of what a directory may hold; `None`: no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Allocated space of files.
+    pub bytes: Option<Bytes>,
+    /// Files, directories and others.
+    pub entries: Option<u64>,
+}
+
+impl Quota {
+    /// True if there is no limit.
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Share {
     /// A share that all clients may read and write.
     #[must_use]
     pub fn new(name: impl Into<String>, path: PathBuf) -> Self {
-        Self { name: name.into(), path, read_only: false, allow: Vec::new() }
+        let (max_rate, quota) = (None, Quota::default());
+        Self { name: name.into(), path, read_only: false, allow: Vec::new(), max_rate, quota }
     }
 
     /// True if the clients of an address may use it.

@@ -9,6 +9,6 @@ pub(crate) mod options;
 pub(crate) mod overrides;
 pub(crate) mod path_cache;
 pub(crate) mod rate_schedule;
-pub(crate) mod receive_limit;
+pub(crate) mod shared_limit;
 pub(crate) mod throttle;
 pub(crate) mod transfer_options;

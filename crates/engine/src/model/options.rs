@@ -6,6 +6,7 @@ use bankfull_control::{Bytes, Rate};
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -70,6 +71,8 @@ pub struct SshOptions {
     pub command: Vec<OsString>,
     /// Path of `bankfull` on the remote host, instead of the one on its `PATH`.
     pub remote_program: Option<String>,
+    /// Ports on the remote host of which one receives the data streams; `None`: any free one.
+    pub data_ports: Option<RangeInclusive<u16>>,
     /// Copies this binary to the remote host if it has none.
     pub deploy: bool,
     /// Port of the ssh server (`-p` of ssh).
@@ -187,6 +190,15 @@ impl Access {
     }
 }
 
+/// Certificate and private key in files, as PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate; those that it is signed by may follow.
+    pub certificate: PathBuf,
+    /// Its private key, which other users must not be able to read.
+    pub private_key: PathBuf,
+}
+
 /// Options of a daemon.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -203,7 +215,9 @@ pub struct ServeOptions {
     pub allow_privileged_xattrs: bool,
     /// Allows clients to request data streams without encryption.
     pub allow_unencrypted: bool,
-    /// Directory of the certificate, instead of [`default_state_dir`].
+    /// Certificate to present. `None`: one that the daemon generates once.
+    pub certificate: Option<CertificateFiles>,
+    /// Directory of the generated certificate, instead of [`default_state_dir`].
     pub state_dir: Option<PathBuf>,
     /// Maximum number of connections, control and data together.
     pub max_connections: usize,
@@ -239,6 +253,7 @@ impl ServeOptions {
             allow_devices: false,
             allow_privileged_xattrs: false,
             allow_unencrypted: false,
+            certificate: None,
             state_dir: None,
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             timeout: DEFAULT_TIMEOUT,

@@ -13,7 +13,7 @@ use bankfull_control::{LossSample, Rate};
 use bankfull_proto::wire::control::Direction;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::debug;
@@ -210,6 +210,20 @@ impl PathCache {
         Self { file: state_dir.join("paths").join(&hash.as_str()[..16]), name: name.to_owned() }
     }
 
+    /// Returns the names of all paths, with their metrics unless expired.
+    pub(crate) fn all(state_dir: &Path) -> Vec<(String, PathMetrics)> {
+        let files = fs::read_dir(state_dir.join("paths")).into_iter().flatten().flatten();
+        let load = |file: PathBuf| {
+            let text = fs::read_to_string(&file).ok()?;
+            let name = text.lines().nth(1)?.to_owned();
+            let metrics = Self { file, name: name.clone() }.load()?;
+            Some((name, metrics))
+        };
+        let mut all: Vec<_> = files.filter_map(|entry| load(entry.path())).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
     /// Loads the metrics, unless expired.
     pub(crate) fn load(&self) -> Option<PathMetrics> {
         self.load_at(SystemTime::now())
@@ -298,6 +312,9 @@ mod tests {
         path("from a:1").store(&metrics(100.0), &PathMetrics::default());
         assert_eq!(path("to a:1").load(), Some(metrics(900.0)));
         assert_eq!(path("from a:1").load(), Some(metrics(100.0)));
+        let all = PathCache::all(dir.path());
+        let named = |name: &str, mbit| (name.to_owned(), metrics(mbit));
+        assert_eq!(all, [named("from a:1", 100.0), named("to a:1", 900.0)]);
         let many = PathMetrics { streams: Some(48), ..PathMetrics::default() };
         path("to a:1").store(&many, &PathMetrics::default());
         path("to a:1").store(&PathMetrics::default(), &PathMetrics::default());

@@ -6,8 +6,12 @@
 
 use crate::base::error::{Error, ErrorKind, os_message};
 use crate::file_io::root::PathRoot;
+use crate::file_io::storage_quota::StorageQuota;
 use crate::model::access::{Grant, Share, TokenHash, is_plain_name};
 use crate::model::options::{Access, Served};
+use crate::model::shared_limit::SharedLimit;
+use crate::model::throttle::Throttle;
+use crate::session::Session;
 use bankfull_proto::wire::control::{Cause, Direction, EarlierRules, Failure, Open, PathBytes};
 use bankfull_sys::Dir;
 use std::collections::HashMap;
@@ -41,6 +45,8 @@ pub(crate) struct Place {
     pub(crate) is_read_only: bool,
     /// Path of the root in the paths of the client.
     pub(crate) mount: PathBuf,
+    /// Limits of the share.
+    pub(crate) limits: ShareLimits,
 }
 
 impl Place {
@@ -54,11 +60,48 @@ impl Place {
     }
 }
 
+/// Limits of a share that its sessions have together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShareLimits {
+    /// Rates from and to the clients.
+    sending: Option<Arc<Throttle>>,
+    receiving: Option<Arc<Throttle>>,
+    quota: Option<Arc<StorageQuota>>,
+}
+
+impl ShareLimits {
+    fn new(share: &Share, dir: &Arc<Dir>) -> Self {
+        let throttle = || share.max_rate.map(|rate| Arc::new(Throttle::new(Some(rate))));
+        let quota = || StorageQuota::new(&share.name, Arc::clone(dir), share.quota);
+        Self {
+            sending: throttle(),
+            receiving: throttle(),
+            quota: (!share.quota.is_unlimited()).then(|| Arc::new(quota())),
+        }
+    }
+
+    /// Applies the limits to a session that sends or receives.
+    pub(crate) fn apply(&self, session: &mut Session, direction: Direction) {
+        let limit = |throttle: &Option<Arc<Throttle>>| {
+            let throttle = throttle.as_ref().map(Arc::clone);
+            throttle.map(|throttle| Arc::new(SharedLimit::of_share(throttle)))
+        };
+        match direction {
+            Direction::Pull => session.send.share_limit = limit(&self.sending),
+            Direction::Push => {
+                session.receive_limit = limit(&self.receiving);
+                session.storage_quota.clone_from(&self.quota);
+            }
+        }
+    }
+}
+
 /// An open share.
 #[derive(Debug)]
 struct OpenShare {
     share: Share,
     dir: Arc<Dir>,
+    limits: ShareLimits,
 }
 
 /// Directories that are served.
@@ -99,7 +142,7 @@ impl AccessControl {
     /// [`ErrorKind::Local`] for a directory that cannot be opened; [`ErrorKind::Usage`] for shares
     /// that contradict each other.
     pub(crate) fn open(access: &Access) -> Result<Self, Error> {
-        Ok(Self(RwLock::new(Arc::new(Rules::open(access)?))))
+        Ok(Self(RwLock::new(Arc::new(Rules::open(access, None)?))))
     }
 
     /// Replaces the rules. Those in force stay if the new ones are refused.
@@ -107,7 +150,7 @@ impl AccessControl {
     /// # Errors
     /// As [`open`](Self::open).
     pub(crate) fn replace(&self, access: &Access) -> Result<(), Error> {
-        let rules = Arc::new(Rules::open(access)?);
+        let rules = Arc::new(Rules::open(access, Some(&self.rules()))?);
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
         Ok(())
     }
@@ -180,6 +223,7 @@ impl AccessControl {
                 root: PathRoot::Host,
                 is_read_only: rules.is_read_only,
                 mount: PathBuf::new(),
+                limits: ShareLimits::default(),
             }),
             Places::Root(_) if grant.is_some_and(|grant| grant.share.is_some()) => {
                 let text = "the token is for a share, and this server has none: ask its \
@@ -191,19 +235,24 @@ impl AccessControl {
                 limited(Arc::clone(dir), grant, open, (PathBuf::new(), is_read_only))
             }
             Places::Shares(shares) => {
-                let OpenShare { share, dir } = chosen(shares, grant, peer, open)?;
+                let OpenShare { share, dir, limits } = chosen(shares, grant, peer, open)?;
                 let is_read_only = rules.is_read_only || share.read_only;
-                limited(Arc::clone(dir), grant, open, (PathBuf::from(&share.name), is_read_only))
+                let mount = PathBuf::from(&share.name);
+                let place = limited(Arc::clone(dir), grant, open, (mount, is_read_only))?;
+                Ok(Place { limits: limits.clone(), ..place })
             }
         }
     }
 }
 
 impl Rules {
-    fn open(access: &Access) -> Result<Self, Error> {
+    /// Opens the directories; shares that stay as they are keep what counts for their limits.
+    fn open(access: &Access, earlier: Option<&Self>) -> Result<Self, Error> {
         let places = match &access.served {
             Served::Root(root) => Places::Root(Arc::new(open_dir(root)?)),
-            Served::Shares(shares) => Places::Shares(open_shares(shares)?),
+            Served::Shares(shares) => {
+                Places::Shares(open_shares(shares, earlier.map(|rules| &*rules.places))?)
+            }
         };
         let token = access.token.as_deref().map(TokenHash::of);
         let grants = access.grants.as_deref().map(by_token);
@@ -254,7 +303,11 @@ fn open_dir(path: &Path) -> Result<Dir, Error> {
 ///
 /// # Errors
 /// A name that is taken or not plain; a directory that is missing, or inside another one.
-fn open_shares(shares: &[Share]) -> Result<Vec<OpenShare>, Error> {
+fn open_shares(shares: &[Share], earlier: Option<&Places>) -> Result<Vec<OpenShare>, Error> {
+    let earlier = match earlier {
+        Some(Places::Shares(earlier)) => &**earlier,
+        _ => &[],
+    };
     let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
     let mut real: Vec<(&str, PathBuf)> = Vec::new();
     let mut opened = Vec::new();
@@ -284,7 +337,11 @@ fn open_shares(shares: &[Share]) -> Result<Vec<OpenShare>, Error> {
             ));
         }
         real.push((name, found));
-        opened.push(OpenShare { share: share.clone(), dir: Arc::new(open_dir(&share.path)?) });
+        let dir = Arc::new(open_dir(&share.path)?);
+        let same = earlier.iter().find(|one| one.share == *share);
+        let limits = same.map(|one| one.limits.clone());
+        let limits = limits.unwrap_or_else(|| ShareLimits::new(share, &dir));
+        opened.push(OpenShare { share: share.clone(), dir, limits });
     }
     Ok(opened)
 }
@@ -366,7 +423,8 @@ fn limited(
         false => share.join(prefix),
     };
     if mount.as_os_str().is_empty() {
-        return Ok(Place { root: PathRoot::Dir(dir), is_read_only, mount });
+        let limits = ShareLimits::default();
+        return Ok(Place { root: PathRoot::Dir(dir), is_read_only, mount, limits });
     }
     let refused = |path: &[u8]| {
         let shown = String::from_utf8_lossy(path).into_owned();
@@ -398,7 +456,7 @@ fn limited(
             Error::from(Failure::new(Cause::NotFound, text))
         })?),
     };
-    Ok(Place { root: PathRoot::Dir(dir), is_read_only, mount })
+    Ok(Place { root: PathRoot::Dir(dir), is_read_only, mount, limits: ShareLimits::default() })
 }
 
 /// Returns the directories of earlier versions.

@@ -1,7 +1,7 @@
 //! Serving side of sessions, shared by daemon and agent: the handshake with clients, checks of
 //! their requests, and the attachment of data streams.
 
-use super::access::{AccessControl, Client, Place};
+use super::access::{AccessControl, Client, Place, ShareLimits};
 use super::client::software;
 use super::request::{
     metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths, subject_of,
@@ -11,7 +11,7 @@ use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
 use crate::base::error::{Error, ErrorKind};
-use crate::base::event::{EventSink, Progress, Summary};
+use crate::base::event::{ClientRequest, EventSink, Progress, Summary};
 use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_detached;
@@ -84,6 +84,7 @@ struct Negotiated {
     task: SessionTask,
     /// Quota of outstanding entries, if this side receives.
     entry_quota: Option<Arc<EntryQuota>>,
+    limits: ShareLimits,
 }
 
 /// Session that is about to run.
@@ -133,6 +134,18 @@ impl ControlConn {
         write_now(&mut *self.output, bytes, self.reader.peer())
     }
 
+    /// Refuses the client of an agent that cannot work.
+    ///
+    /// # Errors
+    /// The client does not begin as one.
+    pub(crate) fn refuse_at_start(mut self, error: &Error) -> Result<(), Error> {
+        self.reader.expect_magic(0)?;
+        self.write_raw(&control::MAGIC)?;
+        self.reader.next()?;
+        self.refuse(error);
+        Ok(())
+    }
+
     /// Sends the client the reason why there is no session.
     pub(crate) fn refuse(mut self, error: &Error) {
         let _ = self.write(&Message::Error(error.to_failure()));
@@ -170,12 +183,14 @@ impl SessionManager {
     }
 
     /// Serves a client on its control connection, whose magic has been read.
+    ///
+    /// Returns its request, too, once that was read.
     pub(crate) fn serve(
         &self,
         mut conn: ControlConn,
         tunnelled: bool,
         events: &dyn EventSink,
-    ) -> Result<Summary, Error> {
+    ) -> (Option<ClientRequest>, Result<Summary, Error>) {
         let started = Instant::now();
         let (mut subject, mut progress) = (None, Progress::default());
         let log = conn.log.clone();
@@ -204,7 +219,7 @@ impl SessionManager {
                 (None, Ok(_)) => {}
             }
         }
-        result
+        (subject.map(|subject| subject.with_outcome(&result, &progress)), result)
     }
 
     /// Exchanges the handshake and agrees on the request, which `subject` then describes.
@@ -298,7 +313,8 @@ impl SessionManager {
                 Direction::Pull => SessionTask::SendTest(time),
                 Direction::Push => SessionTask::ReceiveTest(time),
             };
-            return Ok(Negotiated { open, opened: Opened::default(), task, entry_quota: None });
+            let (opened, limits) = Default::default();
+            return Ok(Negotiated { open, opened, task, entry_quota: None, limits });
         }
         let place = &self.access.place(client, conn.peer, &mut open)?;
         let is_push = open.direction == Direction::Push;
@@ -324,7 +340,8 @@ impl SessionManager {
             }
             Direction::Push => self.receive(conn, &open, (place, entry_quota.as_deref()))?,
         };
-        Ok(Negotiated { open, opened, task, entry_quota })
+        let limits = place.limits.clone();
+        Ok(Negotiated { open, opened, task, entry_quota, limits })
     }
 
     /// Opens the destination of a push.
@@ -484,6 +501,7 @@ impl SessionManager {
         session.send.start_stagger = is_autotuned.then(|| StartStagger::new(streams));
         session.target.max = open.max_streams.filter(|_| is_autotuned && !tunnelled);
         session.target.max = session.target.max.map(|max| max.min(welcome.max_streams));
+        negotiated.limits.apply(&mut session, open.direction);
         let uses_credit = opened.credit == Some(true);
         match open.direction {
             Direction::Pull => {

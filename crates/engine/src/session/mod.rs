@@ -9,9 +9,10 @@ mod stream_target;
 
 use crate::base::error::Error;
 use crate::base::threads::try_spawn;
+use crate::file_io::storage_quota::StorageQuota;
 use crate::model::overrides::Overrides;
 use crate::model::overrides::check_rate_limit;
-use crate::model::receive_limit::ReceiveLimit;
+use crate::model::shared_limit::SharedLimit;
 use crate::model::throttle::Throttle;
 use crate::stats::session_stats::UserLimits;
 use crate::stats::transport_stats::TransportStats;
@@ -50,7 +51,7 @@ pub(crate) struct Session {
     /// Limits of the data streams, on the sending side.
     pub(crate) send: SendSetup,
     /// Rate limit shared with other sessions, on the receiving side.
-    pub(crate) receive_limit: Option<Arc<ReceiveLimit>>,
+    pub(crate) receive_limit: Option<Arc<SharedLimit>>,
     /// The peer follows changes of the rate limit.
     pub(crate) is_rate_followed: bool,
     /// Sharing of the interface with other sessions, on the receiving side.
@@ -59,6 +60,8 @@ pub(crate) struct Session {
     pub(crate) buffer_pool: Arc<BufferPool>,
     /// Quota of outstanding entries, on the receiving side.
     pub(crate) entry_quota: Option<Arc<EntryQuota>>,
+    /// Quota of the share, on the receiving side.
+    pub(crate) storage_quota: Option<Arc<StorageQuota>>,
     /// Advice about the UDP socket's receive buffer; taken by the thread that watches it.
     pub(crate) advice: Mutex<Option<BufferAdvice>>,
     /// Rate and RTT of the path in an earlier transfer.
@@ -98,7 +101,7 @@ impl Session {
 
     /// Returns the bytes of all sessions that share a rate limit, if this one does.
     pub(crate) fn shared_bytes(&self) -> Option<Bytes> {
-        self.receive_limit.as_ref().map(|limit| limit.received())
+        self.receive_limit.as_ref().and_then(|limit| limit.received())
     }
 
     /// Returns the present rate limit of all data streams together.

@@ -4,6 +4,7 @@ use crate::base::error::Error;
 use crate::file_io::block_io::CHUNK_BYTES;
 use crate::model::io_method::IoMethod;
 use crate::model::overrides::Overrides;
+use crate::model::shared_limit::SharedLimit;
 use crate::model::throttle::Throttle;
 use crate::transport::credit::{CreditTable, StreamCredit};
 use crate::transport::data_stream::DataStream;
@@ -35,6 +36,8 @@ pub(super) fn useful_files(rtt: Duration) -> u32 {
 pub(crate) struct SendSetup {
     /// Rate limit of the data streams.
     throttle: Option<Arc<Throttle>>,
+    /// Rate limit of the share, which other sessions count for, too.
+    pub(crate) share_limit: Option<Arc<SharedLimit>>,
     /// Longest burst of a data stream.
     pub(crate) burst_limit: Arc<BurstLimit>,
     /// Staggered start of the data streams, if they are tuned.
@@ -56,6 +59,7 @@ impl SendSetup {
     pub(crate) fn new(throttle: Option<Arc<Throttle>>) -> Self {
         Self {
             throttle,
+            share_limit: None,
             burst_limit: Arc::default(),
             start_stagger: None,
             credit: None,
@@ -79,6 +83,7 @@ impl SendSetup {
         stream: &mut DataStream,
     ) -> Result<(), Error> {
         stream.set_throttle(self.throttle());
+        stream.set_shared_limit(self.share_limit.clone());
         stream.set_credit(
             self.credit.as_ref().map(|credit| StreamCredit::new(Arc::clone(credit), number)),
         );
@@ -115,6 +120,9 @@ impl SendSetup {
         self.release_streams();
         if let Some(throttle) = &self.throttle {
             throttle.close();
+        }
+        if let Some(limit) = &self.share_limit {
+            limit.close();
         }
         if let Some(credit) = &self.credit {
             credit.close();

@@ -9,7 +9,7 @@ use super::receive_hook::ReceiveHook;
 use super::socket::{BurstLimit, BurstWriter, Socket};
 use crate::base::error::{Error, ErrorKind};
 use crate::model::io_method::IoMethod;
-use crate::model::receive_limit::ReceiveLimit;
+use crate::model::shared_limit::SharedLimit;
 use crate::model::throttle::Throttle;
 use bankfull_proto::wire::attach::{self, Attach, REPLY_BYTES, REQUEST_BYTES};
 use bankfull_proto::wire::data::{HEADER_BYTES, Header, Tagger};
@@ -44,8 +44,8 @@ pub(crate) struct DataStream {
     crypto_time: Duration,
     /// Rate limit on the sending side.
     throttle: Option<Arc<Throttle>>,
-    /// Rate limit on the receiving side.
-    receive_limit: Option<Arc<ReceiveLimit>>,
+    /// Rate limit that other sessions share.
+    shared_limit: Option<Arc<SharedLimit>>,
     /// Credit granted by the receiver, if the stream needs it to send.
     credit: Option<StreamCredit>,
     /// Hook of the incast controller on the receiving side.
@@ -105,7 +105,7 @@ impl DataStream {
             wire_bytes: 0,
             crypto_time: Duration::ZERO,
             throttle: None,
-            receive_limit: None,
+            shared_limit: None,
             credit: None,
             flow_hook: None,
             burst_limit: Arc::default(),
@@ -166,9 +166,9 @@ impl DataStream {
         self.throttle = throttle;
     }
 
-    /// Sets the rate limit to receive under.
-    pub(crate) fn set_receive_limit(&mut self, limit: Option<Arc<ReceiveLimit>>) {
-        self.receive_limit = limit;
+    /// Sets the rate limit that is shared with other sessions.
+    pub(crate) fn set_shared_limit(&mut self, limit: Option<Arc<SharedLimit>>) {
+        self.shared_limit = limit;
     }
 
     /// Sets the incast controller's hook on the receiving side.
@@ -253,8 +253,12 @@ impl DataStream {
     fn reserve(&mut self, len: usize) -> io::Result<usize> {
         let max_burst =
             self.throttle.as_ref().map_or(usize::MAX, |throttle| throttle.max_burst_bytes());
-        let wanted = len.min(max_burst);
+        let of_share = self.shared_limit.as_ref().map_or(usize::MAX, |l| l.max_burst_bytes());
+        let wanted = len.min(max_burst).min(of_share);
         let wanted = self.credit.as_mut().map_or(Ok(wanted), |credit| credit.consume(wanted))?;
+        if let Some(limit) = &self.shared_limit {
+            limit.wait(wanted)?;
+        }
         let Some(throttle) = &self.throttle else { return Ok(wanted) };
         let granted = throttle.wait(wanted, std::mem::take(&mut self.uncharged_bytes))?;
         // The limit became lower during the wait.
@@ -423,7 +427,7 @@ impl DataStream {
     }
 
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let max_bytes = self.receive_limit.as_ref().map_or(usize::MAX, |l| l.max_read_bytes());
+        let max_bytes = self.shared_limit.as_ref().map_or(usize::MAX, |l| l.max_burst_bytes());
         let Some(tls) = &mut self.tls else {
             let len = out.len().min(max_bytes);
             let n = retry_interrupted(|| self.socket.read(&mut out[..len]))?;
@@ -431,7 +435,7 @@ impl DataStream {
             if let Some(flow_hook) = &mut self.flow_hook {
                 flow_hook.on_read(&self.socket);
             }
-            if let Some(limit) = &self.receive_limit {
+            if let Some(limit) = &self.shared_limit {
                 limit.wait(n)?;
             }
             return Ok(n);
@@ -447,7 +451,7 @@ impl DataStream {
                 if let Some(flow_hook) = &mut self.flow_hook {
                     flow_hook.on_read(&self.socket);
                 }
-                if let Some(limit) = &self.receive_limit {
+                if let Some(limit) = &self.shared_limit {
                     limit.wait(self.raw.len)?;
                 }
                 if self.raw.len == 0 {

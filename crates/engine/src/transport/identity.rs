@@ -1,9 +1,10 @@
-//! Self-signed certificate of a daemon (kept in the state directory) or an agent (one session).
+//! Certificates of daemons, generated or the administrator's, and of agents for one session.
 
 use crate::base::fs_names::{create_private_dir, state_dir_error};
 
 use crate::base::error::{Error, ErrorKind};
-use crate::model::options::Fingerprint;
+use crate::model::options::{CertificateFiles, Fingerprint};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs;
 use std::io::{self, ErrorKind as IoKind, Read, Write};
@@ -18,9 +19,14 @@ const FILE_NAME: &str = "identity";
 /// Permission bits of the file that let others have the private key, or replace it.
 const OPEN_TO_OTHERS: u32 = 0o077;
 
+/// Permission bits of a key that let everyone read or its group replace it.
+const KEY_OPEN_TO_OTHERS: u32 = 0o027;
+
 /// Certificate and private key.
 pub(crate) struct Identity {
     pub(crate) certificate: CertificateDer<'static>,
+    /// Certificates of those that signed it, in order.
+    pub(crate) signers: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
@@ -34,6 +40,7 @@ impl Identity {
             rcgen::generate_simple_self_signed(vec!["bankfull".to_owned()]).map_err(failed)?;
         Ok(Self {
             certificate: generated.cert.der().clone(),
+            signers: Vec::new(),
             key: PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der()).into(),
         })
     }
@@ -64,6 +71,29 @@ impl Identity {
             }
             Err(e) => Err(state_dir_error(format!("cannot read {}", path.display()), &e)),
         }
+    }
+
+    /// Loads a certificate and its key from files.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] for a file without one, and a key that is open to other users.
+    pub(crate) fn load_files(files: &CertificateFiles) -> Result<Self, Error> {
+        let path = files.private_key.display();
+        let cannot_read = |e| Error::local(format!("cannot read the private key {path}"), &e);
+        let (bytes, mode) = read_with_mode(&files.private_key).map_err(cannot_read)?;
+        if mode & KEY_OPEN_TO_OTHERS != 0 {
+            let text = format!(
+                "the private key {path} is open to other users (mode {mode:04o}): chmod 600 it"
+            );
+            return Err(Error::new(ErrorKind::Local, text));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
+            let text = format!("{path} has no private key in PEM: give the file of the key");
+            Error::new(ErrorKind::Local, text)
+        })?;
+        let mut chain = read_certificates(&files.certificate)?.into_iter();
+        let certificate = chain.next().ok_or_else(|| no_certificate(&files.certificate))?;
+        Ok(Self { certificate, signers: chain.collect(), key })
     }
 
     fn save(&self, dir: &Path, path: &Path) -> Result<(), Error> {
@@ -105,6 +135,7 @@ impl Identity {
         }
         Some(Self {
             certificate: CertificateDer::from(certificate.to_vec()),
+            signers: Vec::new(),
             key: PrivatePkcs8KeyDer::from(key.to_vec()).into(),
         })
     }
@@ -123,6 +154,30 @@ impl Identity {
 /// [`ErrorKind::Local`] if the certificate cannot be used.
 pub fn server_fingerprint(state_dir: &Path) -> Result<Fingerprint, Error> {
     Identity::load_or_generate(state_dir).map(|identity| identity.fingerprint())
+}
+
+/// Returns the fingerprint of the certificate in a PEM file.
+///
+/// # Errors
+/// [`ErrorKind::Local`] for a file that cannot be read, or has none.
+pub fn certificate_fingerprint(path: &Path) -> Result<Fingerprint, Error> {
+    let first = read_certificates(path)?.into_iter().next();
+    first.map(|certificate| fingerprint_of(&certificate)).ok_or_else(|| no_certificate(path))
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let cannot_read =
+        |e| Error::local(format!("cannot read the certificate {}", path.display()), &e);
+    let bytes = fs::read(path).map_err(cannot_read)?;
+    CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<_, _>>()
+        .map_err(|_| no_certificate(path))
+}
+
+fn no_certificate(path: &Path) -> Error {
+    let path = path.display();
+    let text = format!("{path} has no certificate in PEM: give the file of the certificate");
+    Error::new(ErrorKind::Local, text)
 }
 
 /// Reads a file; also returns its permission bits.

@@ -9,13 +9,15 @@ use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature,
 };
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
     ServerConnection, SignatureScheme,
 };
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// First byte of a TLS handshake record (RFC 8446 §5.1); never the first byte of an unencrypted
@@ -30,16 +32,70 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
+/// Certificate of the accepting side, which may change between connections.
+#[derive(Debug)]
+pub(crate) struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
+
+impl ServerCertificate {
+    /// Takes the first certificate.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Local`] for one that does not belong to its key, and kinds that are not known.
+    pub(crate) fn new(identity: &Identity) -> Result<Self, Error> {
+        certified(identity).map(|certified| Self(RwLock::new(Arc::new(certified))))
+    }
+
+    /// Takes another certificate. The one in use stays if it fails.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn replace(&self, identity: &Identity) -> Result<(), Error> {
+        let certified = Arc::new(certified(identity)?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        Ok(())
+    }
+
+    /// Returns the fingerprint that clients pin.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        // There is always one.
+        self.current().cert.first().map_or(Fingerprint([0; 32]), fingerprint_of)
+    }
+
+    fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for ServerCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+/// Checks that a certificate belongs to its key.
+fn certified(identity: &Identity) -> Result<CertifiedKey, Error> {
+    let chain = [&identity.certificate].into_iter().chain(&identity.signers).cloned().collect();
+    CertifiedKey::from_der(chain, identity.key.clone_key(), &provider()).map_err(|e| {
+        let text = match e {
+            rustls::Error::InconsistentKeys(_) => {
+                "the certificate does not belong to the private key: give the files of one pair"
+                    .to_owned()
+            }
+            other => format!("cannot use the certificate: {other}"),
+        };
+        Error::new(ErrorKind::Local, text)
+    })
+}
+
 /// Returns the configuration of the accepting side.
-pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
-    let failed =
-        |e: rustls::Error| Error::new(ErrorKind::Local, format!("cannot use the certificate: {e}"));
+pub(crate) fn server_config(
+    certificate: Arc<ServerCertificate>,
+) -> Result<Arc<ServerConfig>, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(failed)?
+        .map_err(|e| Error::new(ErrorKind::Local, format!("cannot set up TLS: {e}")))?
         .with_no_client_auth()
-        .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
-        .map_err(failed)?;
+        .with_cert_resolver(certificate);
     // Sessions are never resumed, and a client that only sends would not read a ticket: closing its
     // socket with unread bytes would reset the connection.
     config.send_tls13_tickets = 0;

@@ -12,7 +12,7 @@ mod notsent_lowat;
 mod probe_loss;
 pub(crate) mod receiver;
 pub(crate) mod sender;
-mod socket_buffers;
+pub(crate) mod socket_buffers;
 pub(crate) mod telemetry;
 mod trains;
 

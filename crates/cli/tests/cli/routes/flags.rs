@@ -3,10 +3,11 @@
 
 use super::super::harness::{
     Daemon, Disk, Done, Rng, Scratch, SshServer, assert_same, cp, differences, fill, gather,
-    litter, run, set_mode, set_mtime, snapshot, write_file,
+    litter, remote_host, run, set_mode, set_mtime, snapshot, write_file,
 };
 use super::IDLE_WIRE_BYTES;
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -30,6 +31,25 @@ fn change_unseen(path: &Path, at: u64) {
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[!byte[0]], at).unwrap();
     set_mtime(path, before.mtime(), before.mtime_nsec());
+}
+
+#[test]
+fn data_port_over_ssh_is_one_of_the_range() {
+    let (Some(ssh), Ok(taken)) = (SshServer::start(), TcpListener::bind("[::]:0")) else { return };
+    if remote_host() != "127.0.0.1" {
+        return println!("skipped: the ports are those of another host");
+    }
+    let (from, to) = (source(), Scratch::new());
+    let port = taken.local_addr().unwrap().port();
+    let copy = || {
+        let mut command = ssh.cp();
+        command.args(["--data-ports", &format!("{port}-{port}")]).arg(from.join("tree"));
+        run(command.arg(SshServer::place(to.path())))
+    };
+    copy().expect(11).says(&[&format!("none of the ports {port}-{port} is free")]);
+    drop(taken);
+    copy().expect(0);
+    assert_same(&from.join("tree"), &to.join("tree"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::base::event_log::session_span;
 use crate::base::sync::Latch;
 use crate::file_io::roots::{SendRules, SourceItem};
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
-use crate::model::receive_limit::ReceiveLimit;
+use crate::model::shared_limit::SharedLimit;
 use crate::model::transfer_options::{Purpose, TransferOptions};
 use crate::run::context::RunContext;
 use crate::run::driver::{
@@ -472,7 +472,7 @@ impl Request<'_> {
             Direction::Pull => {
                 session.sharing = self.context.sharing(self.options, uses_credit);
                 let limit = self.context.receive_limit.clone();
-                session.receive_limit = limit.map(|limit| Arc::new(ReceiveLimit::new(limit)));
+                session.receive_limit = limit.map(|limit| Arc::new(SharedLimit::new(limit)));
             }
         }
         session.send.start_stagger = self.options.is_tuned().then(|| StartStagger::new(count));

@@ -2,6 +2,7 @@
 
 use super::earlier_copy::EarlierCopy;
 use super::part_file::PartFile;
+use crate::file_io::storage_quota::Reservation;
 use crate::stats::counters::FileStats;
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::wire::control::{Differences, Entry};
@@ -25,6 +26,8 @@ pub(crate) struct IncomingFile {
     pub(crate) compared: ComparedFile,
     pub(crate) stats: FileStats,
     pub(crate) part: Mutex<PartSlot>,
+    /// Space in the quota of the share, once it is reserved.
+    pub(crate) reservation: OnceLock<Reservation>,
     /// Size of an open-ended file, once it is known.
     end: OnceLock<u64>,
 }
@@ -83,9 +86,9 @@ impl IncomingFile {
     /// Returns an announced file with its name at the destination.
     pub(crate) fn new(entry: Entry, name: OsString) -> Self {
         let (differences, is_linked, compared) = Default::default();
-        let (stats, part, end) = Default::default();
+        let (stats, part, reservation, end) = Default::default();
         let dir = entry.parent;
-        Self { entry, dir, name, differences, is_linked, compared, stats, part, end }
+        Self { entry, dir, name, differences, is_linked, compared, stats, part, reservation, end }
     }
 
     /// Sets the size of an open-ended file.

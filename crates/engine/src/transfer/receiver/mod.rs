@@ -293,7 +293,7 @@ impl<'a> Receiver<'a> {
     /// Runs a stream's thread; an error is the loss of the stream, which should be reconnected.
     pub(crate) fn run_stream(&self, number: u32, mut stream: DataStream) -> io::Result<()> {
         let session = &self.registry.session;
-        stream.set_receive_limit(session.receive_limit.clone());
+        stream.set_shared_limit(session.receive_limit.clone());
         let result = session.add_stream(number, stream.socket()).and_then(|()| {
             let result = std::thread::scope(|scope| {
                 let socket = stream.socket();

@@ -98,6 +98,7 @@ impl<'a> PartFiles<'a> {
         let layout = incoming
             .layout()
             .ok_or_else(|| Failure::new(Cause::Protocol, "received a block of a packed file"))?;
+        self.registry.reserve(incoming, 0)?;
         let dir = self.registry.dirs.open(incoming.dir);
         let dir = dir.map_err(|e| self.registry.write_failure(incoming, &e))?;
         let names = PartNames::of(&incoming.name);

@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::control::Outbox;
 use bankfull_proto::receive::ReceiveLedger;
-use bankfull_proto::wire::control::{Cause, Failed, Failure, Message};
+use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failed, Failure, Message};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -120,6 +120,63 @@ impl<'a> FileRegistry<'a> {
     /// Builds a failure to write a file, which names it by its path.
     pub(crate) fn write_failure(&self, incoming: &IncomingFile, error: &io::Error) -> Failure {
         failure(format!("cannot write {}", self.path(incoming).display()), error)
+    }
+
+    /// Reserves space for a file, once, if the share has a quota.
+    ///
+    /// `present` bytes of it are there already.
+    ///
+    /// # Errors
+    /// The reason why the file is refused.
+    pub(crate) fn reserve(&self, incoming: &IncomingFile, present: u64) -> Result<(), Failure> {
+        let quota = self.session.storage_quota.as_ref().filter(|_| !self.dry_run);
+        let Some(quota) = quota.filter(|_| incoming.reservation.get().is_none()) else {
+            return Ok(());
+        };
+        // One of unknown size takes what is written.
+        let size = if incoming.entry.is_open_ended() { 0 } else { incoming.entry.size };
+        let entry = &incoming.entry;
+        let is_new = self.is_counted_later(entry) && self.is_new(entry);
+        let is_stopped = || self.session.is_stopped();
+        let reserved = quota.reserve((size.saturating_sub(present), is_new), &is_stopped);
+        let _ = incoming.reservation.set(reserved.map_err(|e| self.quota_failure(incoming, e))?);
+        Ok(())
+    }
+
+    /// True if an entry counts for the quota with the space of its file.
+    ///
+    /// One that may become a link to an earlier copy counts at once.
+    pub(crate) fn is_counted_later(&self, entry: &Entry) -> bool {
+        entry.kind == EntryKind::File && self.dirs.earlier.link_dest.is_empty()
+    }
+
+    /// True if nothing is in the place of an entry.
+    pub(crate) fn is_new(&self, entry: &Entry) -> bool {
+        match self.dirs.parent_of(entry) {
+            // The destination itself.
+            _ if entry.name.is_empty() => false,
+            _ if self.dirs.is_parent_created(entry) => true,
+            Ok(Some(dir)) => {
+                let found = dir.stat(&self.dirs.local_name(entry));
+                found.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+            }
+            // Its failure is reported where it would be created.
+            _ => false,
+        }
+    }
+
+    /// Takes space for content from what is reserved for its file, or from the quota.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if the quota does not allow it.
+    pub(crate) fn before_write(&self, incoming: &IncomingFile, bytes: usize) -> io::Result<()> {
+        let Some(reservation) = incoming.reservation.get() else { return Ok(()) };
+        reservation.write(bytes as u64, &|| self.session.is_stopped())
+    }
+
+    fn quota_failure(&self, incoming: &IncomingFile, why: Failure) -> Failure {
+        let text = format!("cannot write {}: {}", self.path(incoming).display(), why.text);
+        Failure::new(why.cause(), text)
     }
 
     /// True if a directory in the place of another entry is removed.

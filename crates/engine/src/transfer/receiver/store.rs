@@ -168,6 +168,8 @@ impl<'a> FileStore<'a> {
         if self.dry_run {
             return Err(io::Error::other("received content in a dry run"));
         }
+        let reserved = self.registry.reserve(incoming, 0);
+        reserved.map_err(|failure| io::Error::new(io::ErrorKind::QuotaExceeded, failure.text))?;
         let dir = self.registry.dirs.open(incoming.dir)?;
         // It may have begun after this file was announced.
         if !self.registry.dirs.is_parent_created(&incoming.entry) {

@@ -162,7 +162,10 @@ impl<'r, 'a> Worker<'r, 'a> {
             hasher.update(&chunk);
             self.meter.mark(Stage::Compute);
             if let (Some(part), None) = (&part, &first_failure) {
-                if let Err(e) = write_chunk(part, &chunk, offset + at, skip_zeros) {
+                let reserved = self.store.registry.before_write(incoming, chunk.len());
+                let written =
+                    reserved.and_then(|()| write_chunk(part, &chunk, offset + at, skip_zeros));
+                if let Err(e) = written {
                     first_failure = Some(self.store.registry.write_failure(incoming, &e));
                 }
                 self.meter.mark(Stage::Write);

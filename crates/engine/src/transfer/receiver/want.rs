@@ -212,6 +212,7 @@ impl WantDecider<'_> {
                 _ if self.resolve_conflict(&entry, &mut answers.wants) => {}
                 _ if self.selection.leave_out(&entry, &self.registry, &mut answers.wants) => {}
                 _ if self.refuse_same_name(&entry, &mut answers.wants) => {}
+                _ if self.refuse_over_quota(&entry, &mut answers.wants) => {}
                 EntryKind::Dir => self.on_dir(entry),
                 EntryKind::Symlink => self.on_symlink(&entry, &mut answers.wants, &mut made),
                 EntryKind::HardLink => self.on_hard_link(&entry, &mut answers.wants, &mut made),
@@ -282,6 +283,22 @@ impl WantDecider<'_> {
         let Err(failure) = dirs.check_name(entry) else { return false };
         let shown = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
         self.refuse(entry, shown, failure, wants);
+        true
+    }
+
+    /// Answers a new entry that the quota of the share does not allow; returns false otherwise.
+    fn refuse_over_quota(&self, entry: &Entry, wants: &mut Vec<Want>) -> bool {
+        let dirs = &self.registry.dirs;
+        let quota = self.registry.session.storage_quota.as_ref().filter(|_| !self.dry_run);
+        let is_counted =
+            |_: &&Arc<_>| !self.registry.is_counted_later(entry) && self.registry.is_new(entry);
+        let Some(quota) = quota.filter(is_counted) else { return false };
+        let Err(why) = quota.add_entry(&|| self.registry.session.is_stopped()) else {
+            return false;
+        };
+        let shown = dirs.path_of(entry.parent, OsStr::from_bytes(&entry.name));
+        let text = format!("cannot create {}: {}", shown.display(), why.text);
+        self.refuse(entry, shown, Failure::new(why.cause(), text), wants);
         true
     }
 
@@ -364,7 +381,6 @@ impl WantDecider<'_> {
         let registry = &self.registry;
         add(&registry.stats.counts.files_total, 1);
         add(&registry.stats.counts.bytes_total, entry.known_size());
-        let id = entry.id;
         let name = registry.dirs.local_name(&entry);
         let mut incoming = IncomingFile::new(entry, name);
         incoming.differences = registry.changes.compare(&incoming.entry);
@@ -372,11 +388,7 @@ impl WantDecider<'_> {
         let planner = Planner { registry, placer: &self.placer, comparison };
         match planner.plan(&mut incoming) {
             Ok(plan) => self.enter(incoming, plan, answers),
-            Err(failure) => {
-                registry.stats.file_failed(registry.path(&incoming), &failure);
-                answers.wants.push(make_refusal(id, failure));
-                registry.link_failed(&incoming.entry);
-            }
+            Err(failure) => self.refuse_file(&incoming, failure, answers),
         }
     }
 
@@ -406,16 +418,18 @@ impl WantDecider<'_> {
 
     /// Enters a file with its blocks of an earlier run, unless another session holds them.
     fn enter_part(&self, file: HeldFile, idle_timeout: Duration, answers: &mut Answers) {
-        let registry = &self.registry;
         match self.find_earlier(&file, idle_timeout) {
             Ok(Some(earlier)) => self.enter_with(file, earlier, answers),
             Ok(None) => lock(&self.held.files).push(file),
-            Err(failure) => {
-                registry.stats.file_failed(registry.path(&file.incoming), &failure);
-                answers.wants.push(make_refusal(file.incoming.entry.id, failure));
-                registry.link_failed(&file.incoming.entry);
-            }
+            Err(failure) => self.refuse_file(&file.incoming, failure, answers),
         }
+    }
+
+    fn refuse_file(&self, incoming: &IncomingFile, failure: Failure, answers: &mut Answers) {
+        let registry = &self.registry;
+        registry.stats.file_failed(registry.path(incoming), &failure);
+        answers.wants.push(make_refusal(incoming.entry.id, failure));
+        registry.link_failed(&incoming.entry);
     }
 
     /// Tries held files again until the sender has finished or the session ends.
@@ -441,6 +455,12 @@ impl WantDecider<'_> {
     fn enter_with(&self, file: HeldFile, earlier: VecDeque<EarlierBlock>, answers: &mut Answers) {
         let (registry, HeldFile { incoming, plan, .. }) = (&self.registry, file);
         let id = incoming.entry.id;
+        if plan == Plan::Receive {
+            let present = earlier.iter().map(|block| incoming.block_len(block.index)).sum();
+            if let Err(failure) = registry.reserve(&incoming, present) {
+                return self.refuse_file(&incoming, failure, answers);
+            }
+        }
         let mut want = make_want(id, Verdict::Send);
         match incoming.layout() {
             Some(layout) if incoming.entry.is_open_ended() => {

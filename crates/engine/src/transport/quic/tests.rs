@@ -21,7 +21,7 @@ pub(crate) struct Pair {
 
 fn server(identity: &Identity) -> QuicServer {
     QuicServer {
-        tls: tls::server_config(identity).unwrap(),
+        tls: tls::server_config(Arc::new(tls::ServerCertificate::new(identity).unwrap())).unwrap(),
         timeout: TIMEOUT,
         connections_max: 2,
         strangers_max: 1,

@@ -364,7 +364,7 @@ impl State {
 
     /// Returns the rate limit that all sessions share; `None` if some have none.
     fn shared_rate_max(&self) -> Option<Rate> {
-        let limit = |member: &Member| member.session.receive_limit.as_ref()?.rate();
+        let limit = |member: &Member| member.session.receive_limit.as_ref()?.user_rate();
         let limits = self.members.values().map(limit).collect::<Option<Vec<_>>>()?;
         limits.into_iter().max()
     }

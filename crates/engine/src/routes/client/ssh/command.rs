@@ -119,16 +119,18 @@ pub(crate) fn cache_path() -> String {
 /// Script that starts the agent: the program named by the user, or the one on the `PATH`, or one
 /// deployed earlier.
 pub(crate) fn agent_script(login: &Login<'_>) -> String {
-    let limit = login.max_memory.map(|limit| format!(" --max-memory {}", limit.0));
-    let limit = limit.unwrap_or_default();
+    let memory = login.max_memory.map(|limit| format!(" --max-memory {}", limit.0));
+    let ports = login.options.data_ports.as_ref();
+    let ports = ports.map(|ports| format!(" --data-ports {}-{}", ports.start(), ports.end()));
+    let flags = [memory, ports].map(Option::unwrap_or_default).concat();
     match &login.options.remote_program {
         Some(program) => {
             let program = quote(program);
-            format!("command -v {program} >/dev/null 2>&1 || exit 127; exec {program} agent{limit}")
+            format!("command -v {program} >/dev/null 2>&1 || exit 127; exec {program} agent{flags}")
         }
         None => format!(
             "p=bankfull; command -v $p >/dev/null 2>&1 || p={}; \
-             command -v \"$p\" >/dev/null 2>&1 || exit 127; exec \"$p\" agent{limit}",
+             command -v \"$p\" >/dev/null 2>&1 || exit 127; exec \"$p\" agent{flags}",
             cache_path()
         ),
     }

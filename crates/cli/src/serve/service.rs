@@ -1,0 +1,105 @@
+//! The service manager: readiness, reloads, the watchdog, and a socket that it listens on.
+//! (sd_notify(3), sd_listen_fds(3))
+
+use bankfull::{Error, ErrorKind, Server};
+use sd_notify::NotifyState;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Least interval of the watchdog's signs. (chosen: a manager that asks for more gets no more)
+const MIN_WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval at which the status of the daemon is sent. (chosen: `systemctl status` shows it)
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Tells the service manager; there may be none.
+fn notify(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state);
+}
+
+/// Reports that clients may connect.
+pub(super) fn ready(status: &str) {
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Reports that shares and tokens are read again, runs `reload`, and reports its end.
+pub(super) fn reloading<R>(reload: impl FnOnce() -> R) -> R {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(_) => notify(&[NotifyState::Reloading]),
+    }
+    let result = reload();
+    notify(&[NotifyState::Ready]);
+    result
+}
+
+/// Reports that the daemon drains, for a time that the manager has to wait.
+pub(super) fn stopping(drain_timeout: Duration) {
+    let micros = u32::try_from(drain_timeout.as_micros()).unwrap_or(u32::MAX);
+    notify(&[
+        NotifyState::Stopping,
+        NotifyState::Status("stopping after the running sessions"),
+        NotifyState::ExtendTimeoutUsec(micros),
+    ]);
+}
+
+/// Starts the thread that reports the daemon's state, if there is a service manager.
+///
+/// The watchdog's sign is given only while the daemon accepts connections: one that hangs gets
+/// restarted.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn watch(server: &Arc<Server>) -> Result<(), Error> {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return Ok(());
+    }
+    let watchdog = sd_notify::watchdog_enabled();
+    // As recommended by sd_watchdog_enabled(3): half of its time.
+    let interval = watchdog.map(|limit| (limit / 2).max(MIN_WATCHDOG_INTERVAL));
+    let server = Arc::clone(server);
+    let report = move || {
+        let (mut seen, mut since_status) = (server.accept_turns(), STATUS_INTERVAL);
+        loop {
+            let turns = server.accept_turns();
+            if watchdog.is_some() && turns != seen {
+                notify(&[NotifyState::Watchdog]);
+                seen = turns;
+            }
+            if since_status >= STATUS_INTERVAL {
+                let status = server.status();
+                let sessions = status.receiving.sessions + status.sending.sessions;
+                notify(&[NotifyState::Status(&format!("{sessions} sessions"))]);
+                since_status = Duration::ZERO;
+            }
+            let pause = interval.unwrap_or(STATUS_INTERVAL).min(STATUS_INTERVAL);
+            thread::sleep(pause);
+            since_status += pause;
+        }
+    };
+    let started = thread::Builder::new().spawn(report);
+    started.map(drop).map_err(|e| Error::thread_start(&e))
+}
+
+/// Returns the socket by which the service manager has started this daemon, if any.
+///
+/// # Errors
+/// Several sockets, or one that is no listening TCP socket.
+pub(super) fn listener() -> Result<Option<TcpListener>, Error> {
+    let unusable = |why: String| {
+        let text = format!("the socket of the service manager cannot be used: {why}");
+        Error::new(ErrorKind::Local, text)
+    };
+    let mut sockets = sd_notify::listen_fds().map_err(|e| unusable(e.to_string()))?;
+    match (sockets.next(), sockets.next()) {
+        (None, _) => Ok(None),
+        (Some(socket), None) => bankfull::inherited_listener(socket)
+            .map(Some)
+            .map_err(|_| unusable("it is no listening TCP socket".to_owned())),
+        (Some(_), Some(_)) => {
+            Err(unusable("there are several: leave one ListenStream= in the .socket".to_owned()))
+        }
+    }
+}
