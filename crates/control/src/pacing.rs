@@ -79,6 +79,12 @@ impl RateLimiter {
         Bytes(wanted as u64).clamp(DEFAULT_MSS, MAX_QUANTUM)
     }
 
+    /// Gives back a reservation that is not used.
+    pub fn refund(&mut self, amount: Bytes) {
+        let took = self.rate.time_for(amount).unwrap_or_default();
+        self.next_free = self.next_free.saturating_sub(took);
+    }
+
     /// Reserves `amount` and returns the time from which it may be sent. A rate of zero limits
     /// nothing.
     pub fn reserve(&mut self, now: Duration, amount: Bytes) -> Duration {

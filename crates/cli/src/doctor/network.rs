@@ -14,6 +14,10 @@ const SIZE_STEP: u64 = 1 << 20;
 /// UDP buffer that takes the bursts of QUIC on common paths. (chosen: 50 ms at 1 Gbit/s)
 const USUAL_UDP_BUFFER: u64 = 6 << 20;
 
+/// Largest useful maximum of tcp_rmem, in bytes: windows are half of it. (64 MiB by bankfull's
+/// window scale)
+const MAX_USEFUL_BUFFER: u64 = 128 << 20;
+
 /// Largest window without window scaling, in bytes. (RFC 7323 §2)
 const MAX_UNSCALED_WINDOW: u64 = 65_535;
 
@@ -47,6 +51,14 @@ pub(super) fn buffers(host: &Host, paths: &[RememberedPath]) -> Vec<Finding> {
 /// One TCP buffer: what may be in flight, and the values of its sysctl.
 fn buffer(name: &str, (most, values): (Bytes, &str), path: Option<&RememberedPath>) -> Finding {
     let topic = if name.ends_with("rmem") { "TCP receive buffer" } else { "TCP send buffer" };
+    if let Some(path) = path.filter(|path| path.bdp().0 > MAX_USEFUL_BUFFER / 2) {
+        let (bdp, streams) = (path.bdp(), path.bdp().0.div_ceil(most.0.max(1)));
+        let text = format!(
+            "a connection can have {most} in flight; {} holds {bdp}: {streams} connections fill it",
+            described(path)
+        );
+        return Finding::good(topic, text);
+    }
     let Some(path) = path.filter(|path| path.bdp() > most) else {
         let rate = most.per(EXAMPLE_RTT);
         let millis = EXAMPLE_RTT.as_millis();
@@ -118,7 +130,8 @@ fn is_root(host: &Host) -> bool {
 pub(super) fn protocol(host: &Host, paths: &[RememberedPath]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut trap = |(name, good): (&str, u64), text: String, effect: String| {
-        let is_good = host.number(name).is_none_or(|value| value == good);
+        // Of switches, 2 is a kind of on.
+        let is_good = host.number(name).is_none_or(|value| (value > 0) == (good > 0));
         if !is_good {
             let setting = format!("sysctl -w {name}={good}");
             findings.push(Finding::problem("TCP", text, setting).with_effect(effect));

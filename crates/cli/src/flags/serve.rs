@@ -1,6 +1,8 @@
 //! Flags of `bankfull serve`.
 
-use super::values::{Listen, connections, listen, memory, metrics_address, rate, seconds};
+use super::values::{
+    Listen, connections, listen, memory, metrics_address, plain_name, rate, seconds,
+};
 use super::{Example, LogFlags, ShowFlags, after_help};
 use bankfull::{Bytes, Rate, ServeOptions};
 use clap::{ArgAction, Args};
@@ -8,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) const EXAMPLES: &[Example] = &[
+    ("bankfull serve /srv/data --invite laptop", "Serve, and print what `bankfull login` reads."),
     ("bankfull serve /srv/data --token-file token", "Serve on port 7440 of every address."),
     ("bankfull serve /srv/data --listen 127.0.0.1:0", "Serve this host only, on a free port."),
     ("bankfull serve", "Serve the shares of /etc/bankfull/serve.toml."),
@@ -50,6 +53,13 @@ pub(crate) struct ServeFlags {
     /// clients need one of its tokens, or that of --token-file.
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
+
+    /// Create a token of this name, and print an invite for `bankfull login`
+    ///
+    /// The invite is the one line on standard output: address, fingerprint and token. The name of
+    /// this host has to be known to clients. Default: none; see `bankfull token create --invite`.
+    #[arg(long, value_name = "NAME", value_parser = plain_name)]
+    pub(crate) invite: Option<String>,
 
     /// Refuse uploads
     ///

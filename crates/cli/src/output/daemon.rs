@@ -45,6 +45,10 @@ impl Daemon {
         if let Some(address) = serving.metrics {
             self.show(&format!("metrics at http://{address}/metrics"));
         }
+        if let Some(invite) = &serving.invite {
+            self.show("give this line to bankfull login on the other side; it is shown only now:");
+            self.output.data_line(invite);
+        }
         // Shown to a quiet user, too.
         if !self.is_silent {
             for warning in &serving.warnings {
@@ -104,6 +108,7 @@ mod tests {
             limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
             warnings: vec!["no token is set".to_owned()],
             metrics: Some("127.0.0.1:9440".parse().unwrap()),
+            invite: Some("bankfull-invite x".to_owned()),
         })
     }
 
@@ -116,7 +121,7 @@ mod tests {
         daemon.stopping();
         daemon.stopping();
         daemon.end(&Ending::Stopped);
-        assert_eq!(out.text(), "");
+        assert_eq!(out.text(), "bankfull-invite x\n");
         assert_eq!(
             err.lines(),
             [
@@ -126,6 +131,7 @@ mod tests {
                 "limits: 160 connections of clients, 512 that have not authenticated, 20000 open \
                  files",
                 "metrics at http://127.0.0.1:9440/metrics",
+                "give this line to bankfull login on the other side; it is shown only now:",
                 "warning: no token is set",
                 "stopping after the running sessions; a second signal ends them",
                 "ending the running sessions; a third signal ends the program at once",

@@ -297,6 +297,7 @@ fn listening(serving: &Serving) -> Line {
         .field("max_unauthenticated", serving.limits.unauthenticated as u64)
         .field("max_open_files", serving.limits.open_files)
         .field("metrics", serving.metrics.map(|address| address.to_string()))
+        .field("invite", serving.invite.as_deref())
         .field("schema", SCHEMA)
         .field("version", env!("CARGO_PKG_VERSION"))
 }

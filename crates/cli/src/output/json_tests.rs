@@ -166,6 +166,7 @@ fn daemon_writes_listening_and_stopped() {
         limits: ServerLimits { connections: 160, unauthenticated: 512, open_files: 20_000 },
         warnings: Vec::new(),
         metrics: None,
+        invite: None,
     }));
     json.end(&Ending::Stopped);
     let fingerprint = format!("sha256:{}", "0".repeat(64));
@@ -175,8 +176,8 @@ fn daemon_writes_listening_and_stopped() {
             format!(
                 "{{\"event\":\"listening\",\"address\":\"127.0.0.1:7440\",\"port\":7440,\
                  \"fingerprint\":\"{fingerprint}\",\"root\":\"/srv\",\"shares\":null,\"max_connections\":160,\
-                 \"max_unauthenticated\":512,\"max_open_files\":20000,\"metrics\":null,\"schema\":1,\
-                 \"version\":\"0.1.0\"}}"
+                 \"max_unauthenticated\":512,\"max_open_files\":20000,\"metrics\":null,\"invite\":null,\
+                 \"schema\":1,\"version\":\"0.1.0\"}}"
             ),
             r#"{"event":"stopped"}"#.to_owned(),
         ]

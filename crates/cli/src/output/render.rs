@@ -70,6 +70,8 @@ pub(crate) struct Serving {
     pub(crate) warnings: Vec<String>,
     /// Address of the metrics, if they are offered.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Invite for `bankfull login`, if one is wanted.
+    pub(crate) invite: Option<String>,
 }
 
 /// End of a command, with its result.

@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::warn;
 
+/// Maximum length of a reason in a line, in characters. (chosen: that of fields in the log)
+const MAX_REASON_CHARS: usize = 300;
+
 /// An audit log.
 #[derive(Debug)]
 pub(super) struct AuditLog {
@@ -59,13 +62,17 @@ impl AuditLog {
             text += &format!("{}\n", json!({ "time": rfc3339(now), "lost_lines": state.lost }));
         }
         text += &format!("{line}\n");
-        match self.file().and_then(|mut file| file.write_all(text.as_bytes())) {
+        let written = self.file().and_then(|mut file| {
+            let written = file.write_all(text.as_bytes());
+            state.is_torn |= written.is_err();
+            written
+        });
+        match written {
             Ok(()) => {
                 *state = State::default();
                 None
             }
             Err(e) => {
-                state.is_torn = true;
                 state.lost += 1;
                 let is_first = state.lost == 1;
                 is_first.then(|| format!("{}; the daemon goes on without it", self.failure(&e)))
@@ -82,6 +89,8 @@ fn line(
     now: Duration,
 ) -> String {
     let reason = result.as_ref().err().map(ToString::to_string);
+    // It may repeat a long path of the client.
+    let reason = reason.map(|text| text.chars().take(MAX_REASON_CHARS).collect::<String>());
     json!({
         "time": rfc3339(now),
         "peer": peer,
@@ -130,13 +139,12 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn lost_lines_are_counted_and_a_torn_one_is_ended() {
+    fn lost_lines_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit");
         let log = AuditLog::open(path.clone()).unwrap();
         let append = |text: &str| log.append(text, Duration::ZERO);
         assert_eq!(append("one"), None);
-        fs::write(&path, "one\ntor").unwrap();
         fs::rename(&path, dir.path().join("kept")).unwrap();
         fs::create_dir(&path).unwrap();
         let warning = append("two").unwrap();
@@ -148,8 +156,25 @@ mod tests {
         assert_eq!(append("five"), None);
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
-            "one\ntor\n{\"lost_lines\":2,\"time\":\"1970-01-01T00:00:00Z\"}\nfour\nfive\n"
+            "one\n{\"lost_lines\":2,\"time\":\"1970-01-01T00:00:00Z\"}\nfour\nfive\n"
         );
         assert!(AuditLog::open(dir.path().join("none/audit")).is_err());
+    }
+
+    #[test]
+    fn torn_line_is_ended_before_the_next_one() {
+        let log = AuditLog::open("/dev/full".into()).unwrap();
+        let warning = log.append("lost", Duration::ZERO).unwrap();
+        assert!(warning.contains("no space left on device; the daemon goes on"), "{warning}");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit");
+        fs::write(&path, "los").unwrap();
+        let log = AuditLog { path: path.clone(), ..log };
+        assert_eq!(log.append("two", Duration::ZERO), None);
+        let text = fs::read_to_string(path).unwrap();
+        assert!(
+            text.starts_with("los\n{\"lost_lines\":1,") && text.ends_with("}\ntwo\n"),
+            "{text}"
+        );
     }
 }

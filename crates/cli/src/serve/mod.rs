@@ -12,6 +12,7 @@ use crate::log;
 use crate::metrics::{DaemonMetrics, MetricsPort, MetricsSink};
 use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, served_text};
 use crate::signals::{self, Caught, Step};
+use crate::tokens::{self, Store};
 use audit::{AuditLog, AuditSink};
 use bankfull::{Access, Cancel, CertificateFiles, Error, ServeOptions, Served, Server, Share};
 use rules::{Reloader, Rules};
@@ -52,8 +53,10 @@ struct Bound {
 fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Result<Bound, Error> {
     let metrics_port = flags.metrics.as_ref().map(MetricsPort::bind).transpose()?;
     let audit_log = flags.audit_log.clone().map(AuditLog::open).transpose()?;
+    let invited = flags.invite.clone();
     let mut options = options(&flags, &environment)?;
     let rules = Rules::find(flags, environment)?;
+    let invited = invited.map(|name| Invited::create(&rules, name)).transpose()?;
     let (access, token_warning) = rules.read(shares)?;
     options.access = access;
     let metrics = metrics_port.as_ref().map(MetricsPort::address);
@@ -61,13 +64,53 @@ fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Resu
         Some(listener) => Server::bind_to(listener, options.clone())?,
         None => Server::bind(options.clone())?,
     });
+    let invite = invited.map(|invited| invited.line(&server, &options.access.served));
     let (address, fingerprint) = (server.local_addr(), server.fingerprint());
     let example = client_command(address, &fingerprint.to_string(), &options);
-    let warnings = token_warning.into_iter().chain(without_token(&options)).collect();
+    let warnings = token_warning.into_iter().chain(without_token(&options, address)).collect();
     let limits = server.limits();
     let served = options.access.served;
-    let serving = Serving { address, fingerprint, served, example, limits, warnings, metrics };
+    let serving =
+        Serving { address, fingerprint, served, example, limits, warnings, metrics, invite };
     Ok(Bound { server, serving, rules, audit_log, metrics_port })
+}
+
+/// A token that is created with the daemon; it goes again if that does not start.
+struct Invited {
+    store: Store,
+    name: String,
+    token: Option<String>,
+}
+
+impl Invited {
+    fn create(rules: &Rules, name: String) -> Result<Self, Error> {
+        let store = rules.store().clone();
+        let token = Some(tokens::add(&store, &name)?);
+        Ok(Self { store, name, token })
+    }
+
+    /// Returns the invite, with which the token stays.
+    fn line(mut self, server: &Server, served: &Served) -> String {
+        let address = server.local_addr();
+        let host = match address.ip() {
+            any if any.is_unspecified() => host_name(),
+            ip => ip.to_canonical().to_string(),
+        };
+        let place = match served {
+            Served::Shares(shares) if shares.len() == 1 => &*shares[0].name,
+            _ => "",
+        };
+        let token = self.token.take().unwrap_or_default();
+        tokens::invite_line((&host, address.port()), place, server.fingerprint(), token)
+    }
+}
+
+impl Drop for Invited {
+    fn drop(&mut self) {
+        if self.token.is_some() {
+            tokens::take_back(&self.store, &self.name);
+        }
+    }
 }
 
 fn serve(
@@ -217,9 +260,9 @@ fn certificate_files(flags: &ServeFlags) -> Option<CertificateFiles> {
 }
 
 /// Returns a warning if the daemon has no token: whom it then serves, and the way out.
-fn without_token(options: &ServeOptions) -> Option<String> {
+fn without_token(options: &ServeOptions, address: SocketAddr) -> Option<String> {
     (!options.access.needs_token()).then(|| {
-        let who = match options.listen.ip().is_loopback() {
+        let who = match address.ip().is_loopback() {
             true => "every user of this host",
             false => "any host that reaches this port",
         };
@@ -330,8 +373,9 @@ mod tests {
                 "no token is set: {who_and_what} with the rights of this daemon; \
                  set one with bankfull token create or --token-file"
             );
-            assert_eq!(without_token(&made(line)), Some(text));
-            assert_eq!(without_token(&with_token(made(line))), None);
+            let shown = |options: &ServeOptions| without_token(options, options.listen);
+            assert_eq!(shown(&made(line)), Some(text));
+            assert_eq!(shown(&with_token(made(line))), None);
         }
     }
 

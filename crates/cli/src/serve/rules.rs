@@ -37,6 +37,11 @@ impl Rules {
         Ok(Self { flags, environment, store, first_version })
     }
 
+    /// Returns the file of the tokens.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Reads the rules; also returns a warning about the token.
     ///
     /// # Errors

@@ -6,10 +6,16 @@ use sd_notify::NotifyState;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Least interval of the watchdog's signs. (chosen: a manager that asks for more gets no more)
 const MIN_WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval at which the time for the end is extended. (chosen: far below a manager's usual time)
+const STOP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time for the end itself. (chosen: more than the daemon waits for threads)
+const END_MARGIN: Duration = Duration::from_secs(5);
 
 /// Interval at which the status of the daemon is sent. (chosen: `systemctl status` shows it)
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
@@ -37,12 +43,19 @@ pub(super) fn reloading<R>(reload: impl FnOnce() -> R) -> R {
 
 /// Reports that the daemon drains, for a time that the manager has to wait.
 pub(super) fn stopping(drain_timeout: Duration) {
-    let micros = u32::try_from(drain_timeout.as_micros()).unwrap_or(u32::MAX);
-    notify(&[
-        NotifyState::Stopping,
-        NotifyState::Status("stopping after the running sessions"),
-        NotifyState::ExtendTimeoutUsec(micros),
-    ]);
+    let status = NotifyState::Status("stopping after the running sessions");
+    notify(&[NotifyState::Stopping, status]);
+    // Again and again: one extension is 71 minutes at most.
+    let extend = move || {
+        let started = Instant::now();
+        while started.elapsed() < drain_timeout {
+            let micros = (2 * STOP_INTERVAL + END_MARGIN).as_micros();
+            notify(&[NotifyState::ExtendTimeoutUsec(u32::try_from(micros).unwrap_or(u32::MAX))]);
+            thread::sleep(STOP_INTERVAL.min(drain_timeout));
+        }
+    };
+    // Without it, the unit's own time applies.
+    let _ = thread::Builder::new().spawn(extend);
 }
 
 /// Starts the thread that reports the daemon's state, if there is a service manager.

@@ -14,8 +14,8 @@ use crate::exit::Exit;
 use crate::flags::{Listen, TokenAction, TokenFlags};
 use crate::output::{Output, printable, rfc3339};
 use bankfull::{
-    Error, ErrorKind, Grant, TokenHash, certificate_fingerprint, check_prefix, default_state_dir,
-    new_token, server_fingerprint,
+    Error, ErrorKind, Fingerprint, Grant, TokenHash, certificate_fingerprint, check_prefix,
+    default_state_dir, new_token, server_fingerprint,
 };
 use invite::Invite;
 use serde_json::json;
@@ -63,6 +63,71 @@ fn place_of(grant: &Grant) -> PathBuf {
     parts.collect()
 }
 
+/// Returns a time without its fraction: the file has whole seconds.
+fn in_whole_seconds(at: SystemTime) -> SystemTime {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_secs(since.as_secs())
+}
+
+/// Adds a token to the file.
+///
+/// # Errors
+/// A name that is taken; a file that cannot be changed.
+fn insert(store: &Store, grant: Grant) -> Result<(), Error> {
+    store.change(|tokens| {
+        let name = grant.name.clone();
+        if tokens.contains_key(&name) {
+            let text = format!(
+                "there is a token {name}: choose another name, or revoke it with bankfull token \
+                 revoke {name}"
+            );
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        let created = Some(in_whole_seconds(SystemTime::now()));
+        tokens.insert(name, Stored { grant, created });
+        Ok(())
+    })
+}
+
+/// Returns the location of a daemon's directory.
+fn url_of(host: &str, port: u16, place: &str) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let port = match port {
+        bankfull::DEFAULT_PORT => String::new(),
+        other => format!(":{other}"),
+    };
+    format!("bankfull://{host}{port}/{place}")
+}
+
+/// Adds a token with all permissions, and returns it.
+///
+/// # Errors
+/// A name that is taken; a file that cannot be changed.
+pub(crate) fn add(store: &Store, name: &str) -> Result<String, Error> {
+    let token = new_token()?;
+    insert(store, Grant::new(name, TokenHash::of(token.as_bytes())))?;
+    Ok(token)
+}
+
+/// Removes a token that was just added.
+pub(crate) fn take_back(store: &Store, name: &str) {
+    // What remains can be revoked.
+    let _ = store.change(|tokens| {
+        tokens.remove(name);
+        Ok(())
+    });
+}
+
+/// Returns the line of an invite to a running daemon.
+pub(crate) fn invite_line(
+    (host, port): (&str, u16),
+    place: &str,
+    fingerprint: Fingerprint,
+    token: String,
+) -> String {
+    Invite { url: url_of(host, port, place), fingerprint, token }.line()
+}
+
 /// An action and the daemon that it is about.
 struct Tokens<'f> {
     flags: &'f TokenFlags,
@@ -87,12 +152,13 @@ impl<'f> Tokens<'f> {
             None => served.state_dir.as_ref(),
         });
         let state_dir = state_dir(flag, environment)?;
-        // Flags name another daemon than the file does.
-        let tokens = match flags.state_dir.is_some() {
+        // Flags may name another daemon than the file does.
+        let is_other = flags.state_dir.is_some() && flags.state_dir != served.state_dir;
+        let tokens = match is_other {
             true => flags.tokens.as_deref(),
             false => flags.tokens.as_deref().or(served.tokens.as_deref()),
         };
-        let certificate = flags.certificate.clone().or(match flags.state_dir.is_some() {
+        let certificate = flags.certificate.clone().or(match is_other {
             true => None,
             false => served.certificate,
         });
@@ -121,30 +187,14 @@ impl<'f> Tokens<'f> {
         (grant.read, grant.write) = (!self.flags.write_only, !self.flags.read_only);
         grant.share.clone_from(&self.flags.share);
         grant.prefix = self.flags.prefix.clone().unwrap_or_default();
-        // The file has whole seconds.
-        let whole = |at: SystemTime| {
-            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-            UNIX_EPOCH + Duration::from_secs(since.as_secs())
-        };
-        grant.expires = self.flags.expires.map(whole);
+        grant.expires = self.flags.expires.map(in_whole_seconds);
         check_prefix(&grant.prefix)?;
         if grant.is_expired(SystemTime::now()) {
             let text = "the time of --expires is over: give a later one";
             return Err(Error::new(ErrorKind::Usage, text));
         }
         let invite = self.invite(&grant, &token)?;
-        self.store.change(|tokens| {
-            if tokens.contains_key(name) {
-                let text = format!(
-                    "there is a token {name}: choose another name, or revoke it with bankfull \
-                     token revoke {name}"
-                );
-                return Err(Error::new(ErrorKind::Usage, text));
-            }
-            let stored = Stored { grant: grant.clone(), created: Some(whole(SystemTime::now())) };
-            tokens.insert(name.to_owned(), stored);
-            Ok(())
-        })?;
+        insert(&self.store, grant)?;
         let line = invite.as_ref().map(Invite::line);
         if self.flags.json {
             let shown = json!({ "name": name, "token": token, "invite": line });
@@ -181,16 +231,11 @@ impl<'f> Tokens<'f> {
         if port == 0 {
             return usage("an invite needs the port of the daemon: give --address HOST:PORT");
         }
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
-        let port = match port {
-            bankfull::DEFAULT_PORT => String::new(),
-            other => format!(":{other}"),
-        };
         let fingerprint = match &self.certificate {
             Some(file) => certificate_fingerprint(file)?,
             None => server_fingerprint(&self.state_dir)?,
         };
-        let url = format!("bankfull://{host}{port}/{place}");
+        let url = url_of(&host, port, place);
         Ok(Some(Invite { url, fingerprint, token: token.to_owned() }))
     }
 

@@ -35,7 +35,7 @@ fn findings_are_lines_and_objects() {
 }
 
 #[test]
-fn remembered_path_beyond_the_buffers_is_a_problem() {
+fn remembered_path_is_compared_with_the_buffers() {
     let state = Scratch::new();
     let (there, here) = (Scratch::new(), Scratch::new());
     fill(&there.join("f"), 8 << 20, &mut Rng::new(1));
@@ -53,6 +53,5 @@ fn remembered_path_beyond_the_buffers_is_a_problem() {
     let text = out(&doctor(&state).output().unwrap());
     let part = "the path from far.example:7440 (40.00 Gbit/s, 100 ms) holds 476.8 MiB";
     assert!(text.contains(part), "{text}");
-    assert!(text.contains("try: sysctl -w net.ipv4.tcp_rmem="), "{text}");
-    assert!(text.contains("brings: 1 connection fills that path instead of"), "{text}");
+    assert!(text.contains("connections fill it"), "{text}");
 }

@@ -41,6 +41,7 @@ mod routes;
 mod rsync;
 mod selection;
 mod service;
+mod share_limits;
 mod shares;
 mod snapshots;
 mod standard_input;

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 
 /// Adds settings to the share `data`, and others to the daemon.
-fn set(here: &Scratch, share: &str, daemon: &str) {
+pub(super) fn set(here: &Scratch, share: &str, daemon: &str) {
     let file = here.join("serve.toml");
     let text = fs::read_to_string(&file).unwrap();
     let text = text.replace("[share.data]\n", &format!("{daemon}\n[share.data]\n{share}\n"));
@@ -21,9 +21,9 @@ fn set(here: &Scratch, share: &str, daemon: &str) {
 }
 
 /// A daemon with the shares `data` and `logs`, the second one read-only.
-struct Shared {
-    here: Scratch,
-    daemon: Daemon,
+pub(super) struct Shared {
+    pub(super) here: Scratch,
+    pub(super) daemon: Daemon,
 }
 
 impl Shared {
@@ -32,7 +32,7 @@ impl Shared {
     }
 
     /// Starts the daemon after `prepare`.
-    fn prepared(prepare: impl Fn(&Scratch)) -> Self {
+    pub(super) fn prepared(prepare: impl Fn(&Scratch)) -> Self {
         let here = Scratch::new();
         for name in ["data/alice", "logs", "state"] {
             fs::create_dir_all(here.join(name)).unwrap();
@@ -297,6 +297,42 @@ fn invite_is_stored_by_login() {
 }
 
 #[test]
+fn served_invite_is_all_that_a_client_needs() {
+    let (here, home) = (Scratch::new(), Scratch::new());
+    let root = here.dir("root");
+    let start = || {
+        let mut command = command();
+        command.arg("serve").arg(&root).args(["--listen", &remote_address(0), "--json"]);
+        command.args(["--invite", "laptop", "--state-dir"]).arg(here.join("state"));
+        command
+    };
+    let daemon = Daemon::from_command(&mut start());
+    let invite = daemon.events()[0]["invite"].as_str().unwrap().to_owned();
+    write_file(&home.join("invite"), invite.as_bytes());
+    let client = |command: Command, text: &str| {
+        let mut script = script(text, &command);
+        script.env_remove("BANKFULL_CONFIG").env_remove("XDG_CONFIG_HOME").env("HOME", home.path());
+        run(&mut script)
+    };
+    let mut login = command();
+    login.args(["login", "store"]);
+    client(login, &format!("\"$@\" < {}", home.join("invite").display())).expect(0);
+    let mut copy = cp();
+    copy.arg(home.join("invite")).arg("store:");
+    client(copy, "\"$@\"").expect(0);
+    assert_eq!(fs::read_to_string(root.join("invite")).unwrap(), invite);
+    // Without the token, there is no service; a name is given once.
+    run(daemon.cp().arg(daemon.url("invite")).arg(home.join("x"))).expect(5);
+    run(&mut start()).expect(1).says(&["there is a token laptop"]);
+    // Where the daemon does not start, no token stays.
+    let mut blocked = start();
+    blocked.args(["--listen", &remote_address(daemon.port), "--invite", "other"]);
+    run(&mut blocked).expect(10).says(&["choose another port"]);
+    let listed = command().args(["token", "list", "--state-dir"]).arg(here.join("state")).output();
+    assert_eq!(out(&listed.unwrap()), "laptop: read-write\n");
+}
+
+#[test]
 fn changed_shares_apply_after_sighup() {
     let shared = Shared::start();
     let (there, here) = (&shared.daemon, Scratch::new());
@@ -390,100 +426,6 @@ fn bad_action_on_tokens_is_one_line() {
     let listed = token(&here, &["list", "--json", "--state-dir", state.to_str().unwrap()]);
     let line: serde_json::Value = serde_json::from_str(&out(&listed)).unwrap();
     assert_eq!((&line["name"], &line["rights"]), (&"x".into(), &"read-write".into()));
-}
-
-#[test]
-fn file_beyond_the_quota_is_refused_and_the_others_are_copied() {
-    let shared = Shared::prepared(|here| set(here, "quota = \"1MiB\"", ""));
-    let (there, here) = (&shared.daemon, Scratch::new());
-    let source = here.dir("d");
-    fill(&source.join("large"), 2 << 20, &mut Rng::new(1));
-    fill(&source.join("small"), 100 << 10, &mut Rng::new(2));
-    let push = || run(there.cp().arg(here.join("d")).arg(there.url("data")));
-    let partial = push();
-    assert_eq!(partial.code, Some(23));
-    let failed = partial.failed();
-    assert!(failed.len() == 1 && failed[0].0.ends_with("large"), "{failed:?}");
-    let why = "the quota of the share data (1.0 MiB) is used up: delete files there, or ask the";
-    assert!(failed[0].1.contains(why), "{failed:?}");
-    let held = shared.here.join("data/d");
-    assert!(held.join("small").exists());
-    assert_eq!(fs::read_dir(&held).unwrap().count(), 1, "nothing was written");
-    // What is there already is none of its business.
-    fs::remove_file(source.join("large")).unwrap();
-    push().expect(0);
-    // Files that are replaced count until they are: two of 100 KiB, then one.
-    for seed in 3..20 {
-        fill(&source.join("small"), 100 << 10, &mut Rng::new(seed));
-        push().expect(0);
-    }
-    // Others have filled it meanwhile, and make room again.
-    fill(&held.join("theirs"), 900 << 10, &mut Rng::new(30));
-    fill(&source.join("more"), 300 << 10, &mut Rng::new(31));
-    wait_until("the fill is noticed", || push().code == Some(23));
-    fs::remove_file(held.join("theirs")).unwrap();
-    wait_until("the room is noticed", || push().code == Some(0));
-}
-
-#[test]
-fn input_of_unknown_size_ends_at_the_quota() {
-    let shared = Shared::prepared(|here| set(here, "quota = \"1MiB\"", ""));
-    let (there, here) = (&shared.daemon, Scratch::new());
-    fill(&here.join("f"), 9 << 20, &mut Rng::new(1));
-    let mut copy = there.cp();
-    copy.arg("-").arg(there.url("data/in"));
-    let done = run(script("cat \"$INPUT\" | \"$@\"", &copy).env("INPUT", here.join("f")));
-    assert_ne!(done.code, Some(0));
-    assert!(done.out.contains("the quota of the share data"), "{}", done.out);
-    assert!(!shared.here.join("data/in").exists());
-}
-
-#[test]
-fn entries_beyond_the_quota_are_refused() {
-    let shared = Shared::prepared(|here| set(here, "quota_entries = 6", ""));
-    let (there, here) = (&shared.daemon, Scratch::new());
-    let source = here.dir("d");
-    (0..9).for_each(|at| write_file(&source.join(at.to_string()), b"x"));
-    let push = || run(there.cp().arg(here.join("d")).arg(there.url("data")));
-    // The share has alice/x: two entries, and room for d and three files.
-    let partial = push();
-    assert_eq!((partial.code, partial.failed().len()), (Some(23), 6));
-    assert!(partial.failed()[0].1.contains("the quota of the share data (6 entries)"));
-    assert_eq!(fs::read_dir(shared.here.join("data/d")).unwrap().count(), 3);
-    fs::remove_dir_all(shared.here.join("data/alice")).unwrap();
-    let more = push();
-    assert_eq!((more.code, more.failed().len()), (Some(23), 4));
-}
-
-#[test]
-fn rate_of_a_share_limits_its_sessions_together() {
-    let shared = Shared::prepared(|here| set(here, "max_rate = \"80mbit\"", ""));
-    let (there, here) = (&shared.daemon, Scratch::new());
-    let source = here.dir("d");
-    fill(&source.join("f"), 10 << 20, &mut Rng::new(1));
-    fill(&shared.here.join("data/f"), 10 << 20, &mut Rng::new(2));
-    // Less than the limit allows takes longer; more would show in any case.
-    let timed = |commands: [Command; 2]| {
-        let started = std::time::Instant::now();
-        for done in commands.map(|mut command| Running::start(&mut command)).map(Running::wait) {
-            done.expect(0);
-        }
-        started.elapsed()
-    };
-    let push = |name: &str| {
-        let mut copy = there.cp();
-        copy.arg(source.join("f")).arg(there.url(&format!("data/{name}")));
-        copy
-    };
-    let pull = |name: &str| {
-        let mut copy = there.cp();
-        copy.arg(there.url("data/f")).arg(here.join(name));
-        copy
-    };
-    for took in [timed([push("a"), push("b")]), timed([pull("a"), pull("b")])] {
-        // 2 x 10 MiB at 10 MB/s.
-        assert!(took.as_secs_f64() > 1.9, "{took:?}");
-    }
 }
 
 #[test]

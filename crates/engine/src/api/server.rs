@@ -106,6 +106,7 @@ impl Server {
                 devices: options.allow_devices,
                 privileged_xattrs: options.allow_privileged_xattrs,
                 set_id: options.allow_owner,
+                closed_dirs: true,
             },
             unencrypted_allowed: options.allow_unencrypted,
             timeout: options.timeout,

@@ -314,6 +314,8 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
         Cause::Permission if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             " (mount it writable, or choose another destination)"
         }
+        // A quota of the daemon has its own way out.
+        Cause::NoSpace if error.raw_os_error().is_none() => "",
         Cause::NoSpace => " (free some space, then run the same command again to resume)",
         _ if error.kind() == io::ErrorKind::FileTooLarge => {
             " (see ulimit -f, and the limits of the file system)"

@@ -1,19 +1,33 @@
 //! Quota of a share: the space and the entries that it may hold.
 //!
-//! A walk of the share counts both, and sessions add what they write. What is deleted or replaced
-//! meanwhile, and what others add, is found by another walk once the quota seems to be used up.
+//! A walk of the share counts both; sessions add what they write, and subtract what they replace.
+//! What is deleted meanwhile, and what others add, is found by another walk once the quota seems to
+//! be used up. A walk has a thread of its own: it ends though the session that needs it has left.
 
 use crate::base::sync::lock;
+use crate::base::threads::try_spawn_detached;
 use crate::model::access::Quota;
+use bankfull_control::Bytes;
 use bankfull_proto::wire::control::{Cause, Failure};
 use bankfull_sys::{Dir, FileKind};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Pause between two walks, as a multiple of the time of one. (chosen: a crowd of clients of a full
 /// share makes the daemon walk for a tenth of the time)
 const WALK_PAUSE_FACTOR: u32 = 9;
+
+/// Maximum pause between two walks. (chosen: a user who has deleted files tries again by then)
+const MAX_WALK_PAUSE: Duration = Duration::from_secs(60);
+
+/// Age of a count from which another walk begins, for which nothing waits. (chosen: what others add
+/// is found within it)
+const MAX_COUNT_AGE: Duration = Duration::from_secs(3600);
+
+/// Interval at which a session that waits for a walk looks for its own end. (chosen: at once, to a
+/// user)
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum depth of a walk, whose directories are open. (chosen: twice that of copies)
 const MAX_WALK_DEPTH: usize = 2 * bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
@@ -35,15 +49,13 @@ impl Usage {
             entries: self.entries.saturating_add(other.entries),
         }
     }
-}
 
-/// Count of what a share holds.
-#[derive(Debug, Default)]
-struct Count {
-    /// Present use, at most; `None` before the first walk.
-    used: Option<Usage>,
-    /// Space and files that running sessions have yet to write.
-    reserved: Usage,
+    fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            entries: self.entries.saturating_sub(other.entries),
+        }
+    }
 }
 
 /// Last walk.
@@ -53,22 +65,42 @@ struct Walk {
     took: Duration,
 }
 
+/// Count of what a share holds.
+#[derive(Debug, Default)]
+struct Count {
+    limit: Quota,
+    /// Present use, at most; `None` before the first walk.
+    used: Option<Usage>,
+    /// Space and files that running sessions have yet to write.
+    reserved: Usage,
+    /// Content that sessions have written during the present walk.
+    meanwhile: Usage,
+    is_walking: bool,
+    last_walk: Option<Walk>,
+    /// Reason why the last walk has failed.
+    failure: Option<String>,
+}
+
 /// Quota of a share, with the count of what it holds.
 #[derive(Debug)]
 pub(crate) struct StorageQuota {
     share: String,
     dir: Arc<Dir>,
-    limit: Quota,
     count: Mutex<Count>,
-    /// Held during a walk.
-    walked: Mutex<Option<Walk>>,
+    /// Signalled at the end of a walk.
+    walked: Condvar,
 }
 
 impl StorageQuota {
     /// Creates the quota of a share, which is not walked yet.
     pub(crate) fn new(share: &str, dir: Arc<Dir>, limit: Quota) -> Self {
-        let (count, walked) = Default::default();
-        Self { share: share.to_owned(), dir, limit, count, walked }
+        let count = Mutex::new(Count { limit, ..Count::default() });
+        Self { share: share.to_owned(), dir, count, walked: Condvar::new() }
+    }
+
+    /// Replaces the limit; what is there stays.
+    pub(crate) fn set_limit(&self, limit: Quota) {
+        lock(&self.count).limit = limit;
     }
 
     /// Reserves space for a file, which may be a new entry.
@@ -90,93 +122,148 @@ impl StorageQuota {
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
-    pub(crate) fn add_entry(&self, is_stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
+    pub(crate) fn add_entry(
+        self: &Arc<Self>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<(), Failure> {
         let entry = Usage { bytes: 0, entries: 1 };
         self.take(entry, is_stopped)?;
         lock(&self.count).write(entry);
         Ok(())
     }
 
-    /// Reserves bytes and counts entries; walks the share if it is unknown or seems to be full.
-    fn take(&self, wanted: Usage, is_stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
-        for _ in 0..2 {
-            let known = lock(&self.count).take(wanted, &self.limit);
-            if known == Some(true) {
-                return Ok(());
-            }
-            self.walk(known.is_some(), is_stopped).map_err(|e| {
-                let text = format!("cannot count what the share {} holds: {e}", self.share);
-                Failure::new(Cause::Io, text)
-            })?;
-        }
-        match lock(&self.count).take(wanted, &self.limit) {
-            Some(true) => Ok(()),
-            _ => Err(self.used_up()),
-        }
+    /// Subtracts the space of a file that was replaced.
+    pub(crate) fn subtract(&self, bytes: u64) {
+        let mut count = lock(&self.count);
+        count.used = count.used.map(|used| used.minus(Usage { bytes, entries: 0 }));
     }
 
-    fn used_up(&self) -> Failure {
-        let bytes = self.limit.bytes.map(|bytes| bytes.to_string());
-        let entries = self.limit.entries.map(|entries| format!("{entries} entries"));
-        let limits: Vec<String> = bytes.into_iter().chain(entries).collect();
+    /// Reserves what is wanted; walks the share if its use is unknown or seems to be too much.
+    fn take(self: &Arc<Self>, wanted: Usage, is_stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
+        self.walk_in_time();
+        let mut refused = match lock(&self.count).take(wanted) {
+            Ok(()) => return Ok(()),
+            Err(refused) => refused,
+        };
+        while self.walk(refused.is_none(), is_stopped)? {
+            refused = match lock(&self.count).take(wanted) {
+                Ok(()) => return Ok(()),
+                // What other sessions take is no reason to walk again.
+                Err(Some(text)) => return Err(self.used_up(&text)),
+                Err(None) => None,
+            };
+        }
+        Err(self.used_up(&refused.unwrap_or_default()))
+    }
+
+    fn used_up(&self, why: &str) -> Failure {
         let text = format!(
-            "the quota of the share {} ({}) is used up: delete files there, or ask the \
+            "the quota of the share {} does not allow it: {why}; delete files there, or ask the \
              administrator of the server for a larger one",
-            self.share,
-            limits.join(", ")
+            self.share
         );
         Failure::new(Cause::NoSpace, text)
     }
 
-    /// Counts what is there, unless that was just done.
+    /// Waits for a walk; false without one, as the last one was a moment ago.
     ///
     /// # Errors
-    /// The share cannot be read; `Interrupted` once the session has stopped.
-    fn walk(&self, is_known: bool, is_stopped: &dyn Fn() -> bool) -> io::Result<()> {
-        let mut walked = lock(&self.walked);
-        let is_recent = |last: Walk| last.ended.elapsed() < last.took * WALK_PAUSE_FACTOR;
-        // Another thread may have walked while this one waited.
-        if walked.is_some_and(is_recent) || (!is_known && lock(&self.count).used.is_some()) {
-            return Ok(());
-        }
-        let before = lock(&self.count).used.unwrap_or_default();
-        let started = Instant::now();
-        let found = usage_of(&self.dir, is_stopped)?;
+    /// The share cannot be read; the session has stopped.
+    fn walk(
+        self: &Arc<Self>,
+        is_needed: bool,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<bool, Failure> {
+        let failed = |why: String| {
+            let text = format!("cannot count what the share {} holds: {why}", self.share);
+            Failure::new(Cause::Io, text)
+        };
         let mut count = lock(&self.count);
-        let now = count.used.unwrap_or_default();
-        // What was written meanwhile may have been missed.
-        count.used = Some(Usage {
-            bytes: found.bytes + (now.bytes - before.bytes),
-            entries: found.entries + (now.entries - before.entries),
-        });
-        *walked = Some(Walk { ended: Instant::now(), took: started.elapsed() });
-        Ok(())
+        if !count.is_walking {
+            if !is_needed && count.last_walk.is_some_and(Walk::is_recent) {
+                return Ok(false);
+            }
+            let quota = Arc::clone(self);
+            try_spawn_detached(move || quota.run_walk()).map_err(|e| failed(e.to_string()))?;
+            (count.is_walking, count.meanwhile) = (true, Usage::default());
+        }
+        while count.is_walking {
+            if is_stopped() {
+                return Err(failed("the session has ended".to_owned()));
+            }
+            let waited = self.walked.wait_timeout(count, STOP_POLL_INTERVAL);
+            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        count.failure.clone().map_or(Ok(true), |why| Err(failed(why)))
+    }
+
+    /// Starts a walk if the last one was long ago.
+    fn walk_in_time(self: &Arc<Self>) {
+        let mut count = lock(&self.count);
+        let is_old = count.last_walk.is_some_and(|last| last.ended.elapsed() > MAX_COUNT_AGE);
+        if is_old && !count.is_walking {
+            let quota = Arc::clone(self);
+            let is_started = try_spawn_detached(move || quota.run_walk()).is_ok();
+            (count.is_walking, count.meanwhile) = (is_started, Usage::default());
+        }
+    }
+
+    /// Counts what is there.
+    fn run_walk(&self) {
+        let started = Instant::now();
+        let found = usage_of(&self.dir);
+        let mut count = lock(&self.count);
+        count.failure = found.as_ref().err().map(ToString::to_string);
+        if let Ok((found, is_complete)) = found {
+            let found = found.plus(count.meanwhile);
+            // What could not be read counts as before.
+            let before = count.used.filter(|_| !is_complete).unwrap_or_default();
+            count.used = Some(Usage {
+                bytes: found.bytes.max(before.bytes),
+                entries: found.entries.max(before.entries),
+            });
+        }
+        count.last_walk = Some(Walk { ended: Instant::now(), took: started.elapsed() });
+        count.is_walking = false;
+        self.walked.notify_all();
+    }
+}
+
+impl Walk {
+    fn is_recent(self) -> bool {
+        self.ended.elapsed() < (self.took * WALK_PAUSE_FACTOR).min(MAX_WALK_PAUSE)
     }
 }
 
 impl Count {
-    /// Takes what is wanted, if the limit allows it; `None` if it is unknown what is used.
-    fn take(&mut self, wanted: Usage, limit: &Quota) -> Option<bool> {
-        let used = self.used?;
-        let reserved = self.reserved.plus(wanted);
-        let Usage { bytes, entries } = used.plus(reserved);
-        let is_within = (wanted.bytes == 0 || limit.bytes.is_none_or(|max| bytes <= max.0))
-            && (wanted.entries == 0 || limit.entries.is_none_or(|max| entries <= max));
-        if is_within {
-            self.reserved = reserved;
+    /// Reserves what is wanted, if the limit allows it.
+    ///
+    /// # Errors
+    /// The use that forbids it; `None` if it is unknown.
+    fn take(&mut self, wanted: Usage) -> Result<(), Option<String>> {
+        let used = self.used.ok_or(None)?;
+        let taken = used.plus(self.reserved);
+        let Usage { bytes, entries } = taken.plus(wanted);
+        if let Some(max) = self.limit.bytes.filter(|max| wanted.bytes > 0 && bytes > max.0) {
+            let (wanted, taken) = (Bytes(wanted.bytes), Bytes(taken.bytes));
+            return Err(Some(format!("{wanted} more than {taken} exceed {max}")));
         }
-        Some(is_within)
+        if let Some(max) = self.limit.entries.filter(|max| wanted.entries > 0 && entries > *max) {
+            return Err(Some(format!("it has {} entries of {max}", taken.entries)));
+        }
+        self.reserved = self.reserved.plus(wanted);
+        Ok(())
     }
 
     /// Records that what was reserved is written.
     fn write(&mut self, written: Usage) {
-        self.reserved.bytes = self.reserved.bytes.saturating_sub(written.bytes);
-        self.reserved.entries = self.reserved.entries.saturating_sub(written.entries);
+        self.reserved = self.reserved.minus(written);
         self.used = self.used.map(|used| used.plus(written));
+        self.meanwhile = self.meanwhile.plus(written);
     }
 }
 
-/// Space that is reserved for a file. At its end, all of it counts as written.
+/// Space that is reserved for a file. At its end, the rest is free again.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     quota: Arc<StorageQuota>,
@@ -196,55 +283,77 @@ impl Reservation {
             taken.map_err(|e| io::Error::new(io::ErrorKind::QuotaExceeded, e.text))?;
             left.bytes += missing;
         }
-        left.bytes -= bytes;
-        lock(&self.quota.count).write(Usage { bytes, entries: 0 });
+        // The entry is there from the first byte on.
+        let written = Usage { bytes, entries: left.entries };
+        *left = left.minus(written);
+        lock(&self.quota.count).write(written);
         Ok(())
+    }
+
+    /// Records that written bytes are to be written again in the same place.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let again = Usage { bytes, entries: 0 };
+        let mut left = lock(&self.left);
+        *left = left.plus(again);
+        let mut count = lock(&self.quota.count);
+        count.reserved = count.reserved.plus(again);
+        count.used = count.used.map(|used| used.minus(again));
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         let left = *lock(&self.left);
-        lock(&self.quota.count).write(left);
+        let mut count = lock(&self.quota.count);
+        count.reserved = count.reserved.minus(left);
     }
 }
 
 /// Counts the entries beneath a directory, and the space of the files.
 ///
-/// Each of the names of a file has its part of the space. Directories that cannot be read count as
-/// empty.
+/// Each of the names of a file has its part of the space. Also returns if all directories could be
+/// read.
 ///
 /// # Errors
-/// The directory itself cannot be read; `Interrupted` once `is_stopped`.
-fn usage_of(root: &Dir, is_stopped: &dyn Fn() -> bool) -> io::Result<Usage> {
+/// The directory itself cannot be read.
+fn usage_of(root: &Dir) -> io::Result<(Usage, bool)> {
     let mut usage = Usage::default();
+    let mut is_complete = true;
     let mut open = vec![(root.try_clone()?, root.read_entries()?)];
     while let Some((dir, reader)) = open.last_mut() {
-        if is_stopped() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let Some(entry) = reader.next_chunk(1).unwrap_or_default().pop() else {
+        let entry = match reader.next_chunk(1) {
+            Ok(mut entries) => entries.pop(),
+            Err(_) => {
+                is_complete = false;
+                None
+            }
+        };
+        let Some(entry) = entry else {
             open.pop();
             continue;
         };
         usage.entries += 1;
-        let Ok(stat) = dir.stat(&entry.name) else { continue };
-        let child = match stat.kind {
-            FileKind::File => {
-                usage.bytes = usage.bytes.saturating_add(stat.allocated / stat.nlink.max(1));
+        let stat = match dir.stat(&entry.name) {
+            Ok(stat) => stat,
+            Err(e) => {
+                is_complete &= e.kind() == io::ErrorKind::NotFound;
                 continue;
             }
-            FileKind::Dir => dir.open_child_dir(&entry.name),
-            _ => continue,
         };
-        if let Ok(child) = child
-            && let Ok(reader) = child.read_entries()
-            && open.len() < MAX_WALK_DEPTH
-        {
-            open.push((child, reader));
+        if stat.kind == FileKind::File {
+            usage.bytes = usage.bytes.saturating_add(stat.allocated / stat.nlink.max(1));
+        }
+        if stat.kind != FileKind::Dir {
+            continue;
+        }
+        let child = dir.open_child_dir(&entry.name);
+        match child.and_then(|child| child.read_entries().map(|reader| (child, reader))) {
+            Ok(child) if open.len() < MAX_WALK_DEPTH => open.push(child),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            _ => is_complete = false,
         }
     }
-    Ok(usage)
+    Ok((usage, is_complete))
 }
 
 #[cfg(test)]
@@ -267,10 +376,9 @@ mod tests {
         fs::write(dir.path().join("a/b/f"), vec![1; 10_000]).unwrap();
         fs::hard_link(dir.path().join("a/b/f"), dir.path().join("g")).unwrap();
         std::os::unix::fs::symlink("/", dir.path().join("l")).unwrap();
-        let usage = usage_of(&Dir::open(dir.path()).unwrap(), RUNS).unwrap();
+        let usage = usage_of(&Dir::open(dir.path()).unwrap()).unwrap();
         let allocated = bankfull_sys::stat_file(fs::File::open(dir.path().join("g")).unwrap());
-        assert_eq!(usage, Usage { bytes: allocated.unwrap().allocated, entries: 5 });
-        assert!(usage_of(&Dir::open(dir.path()).unwrap(), &|| true).is_err());
+        assert_eq!(usage, (Usage { bytes: allocated.unwrap().allocated, entries: 5 }, true));
     }
 
     #[test]
@@ -280,9 +388,8 @@ mod tests {
         let first = quota.reserve((40_000, false), RUNS).unwrap();
         let failure = quota.reserve((40_000, false), RUNS).unwrap_err();
         assert_eq!(failure.cause(), Cause::NoSpace);
-        assert!(
-            failure.text.contains("the quota of the share data (64.0 KiB, 100 entries) is used up")
-        );
+        let why = "the quota of the share data does not allow it: 40.0 KiB more than 40.0 KiB";
+        assert!(failure.text.starts_with(why), "{}", failure.text);
         fs::write(dir.path().join("f"), vec![1; 40_000]).unwrap();
         first.write(40_000, RUNS).unwrap();
         drop(first);
@@ -313,9 +420,54 @@ mod tests {
         let file = quota.reserve((10, true), RUNS).unwrap();
         assert!(quota.reserve((10, true), RUNS).is_err());
         fs::write(dir.path().join("g"), "").unwrap();
+        file.write(10, RUNS).unwrap();
         drop(file);
         let text = quota.add_entry(RUNS).unwrap_err().text;
-        assert!(text.contains("3 entries) is used up"), "{text}");
+        assert!(text.contains("it has 3 entries of 3"), "{text}");
         assert!(quota.reserve((1, false), RUNS).is_ok());
+    }
+
+    #[test]
+    fn interrupted_and_replaced_files_free_their_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let quota = quota(dir.path(), 64 << 10, 100);
+        let file = quota.reserve((60_000, true), RUNS).unwrap();
+        file.write(8192, RUNS).unwrap();
+        // The rest is free once the session has lost it.
+        drop(file);
+        let file = quota.reserve((48 << 10, true), RUNS).unwrap();
+        file.write(40 << 10, RUNS).unwrap();
+        file.give_back(8 << 10);
+        file.write(16 << 10, RUNS).unwrap();
+        drop(file);
+        let held = |quota: &StorageQuota| lock(&quota.count).used.unwrap();
+        assert_eq!(held(&quota), Usage { bytes: 56 << 10, entries: 2 });
+        quota.subtract(8192);
+        assert_eq!(held(&quota), Usage { bytes: 48 << 10, entries: 2 });
+        assert_eq!(lock(&quota.count).reserved, Usage::default());
+    }
+
+    #[test]
+    fn what_a_walk_cannot_read_counts_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let quota = quota(dir.path(), 64 << 10, 100);
+        quota.reserve((40_000, true), RUNS).unwrap().write(40_000, RUNS).unwrap();
+        // Deeper than a walk goes.
+        let mut at = Dir::open(dir.path()).unwrap();
+        for _ in 0..=MAX_WALK_DEPTH {
+            at.mkdir("d".as_ref(), 0o700).unwrap();
+            at = at.open_child_dir("d".as_ref()).unwrap();
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(quota.reserve((40_000, true), RUNS).is_err());
+        assert!(lock(&quota.count).used.unwrap().bytes >= 40_000);
+    }
+
+    #[test]
+    fn stopped_session_does_not_wait_for_a_walk() {
+        let dir = tempfile::tempdir().unwrap();
+        let quota = quota(dir.path(), 64 << 10, 100);
+        lock(&quota.count).is_walking = true;
+        assert!(quota.reserve((1, true), &|| true).is_err());
     }
 }

@@ -59,12 +59,19 @@ pub(crate) struct Permits {
     pub(crate) privileged_xattrs: bool,
     /// Set-user-ID and set-group-ID bits.
     pub(crate) set_id: bool,
+    /// Directories that their owner cannot read, as a quota needs to.
+    pub(crate) closed_dirs: bool,
 }
 
 impl Permits {
     /// All: within a host, over ssh, and to what the user of a pull asks for.
-    pub(crate) const ALL: Self =
-        Self { owner: true, devices: true, privileged_xattrs: true, set_id: true };
+    pub(crate) const ALL: Self = Self {
+        owner: true,
+        devices: true,
+        privileged_xattrs: true,
+        set_id: true,
+        closed_dirs: true,
+    };
 }
 
 /// Changes that the side of the user makes.

@@ -125,6 +125,12 @@ impl Throttle {
         let mut turns = lock(&self.turns);
         loop {
             if turns.is_closed || is_abandoned() {
+                // Others need not wait for a turn that is not taken.
+                if let Some((changes, (_, granted))) = reserved
+                    && changes == turns.changes
+                {
+                    turns.limiter.refund(Bytes((granted + overhead) as u64));
+                }
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             let now = self.origin.elapsed();

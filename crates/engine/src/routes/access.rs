@@ -70,14 +70,28 @@ pub(crate) struct ShareLimits {
 }
 
 impl ShareLimits {
-    fn new(share: &Share, dir: &Arc<Dir>) -> Self {
-        let throttle = || share.max_rate.map(|rate| Arc::new(Throttle::new(Some(rate))));
-        let quota = || StorageQuota::new(&share.name, Arc::clone(dir), share.quota);
+    /// Makes the limits of a share, by those that it had before.
+    ///
+    /// What counts for them stays, and running sessions get the new ones.
+    fn new((share, dir): (&Share, &Arc<Dir>), earlier: Option<&Self>) -> Self {
+        let throttle = |earlier: Option<&Arc<Throttle>>| {
+            earlier.iter().for_each(|throttle| throttle.set_rate(share.max_rate));
+            let new = || Arc::new(Throttle::new(share.max_rate));
+            share.max_rate.map(|_| earlier.cloned().unwrap_or_else(new))
+        };
+        let quota = earlier.and_then(|limits| limits.quota.as_ref());
+        quota.iter().for_each(|quota| quota.set_limit(share.quota));
+        let new = || Arc::new(StorageQuota::new(&share.name, Arc::clone(dir), share.quota));
         Self {
-            sending: throttle(),
-            receiving: throttle(),
-            quota: (!share.quota.is_unlimited()).then(|| Arc::new(quota())),
+            sending: throttle(earlier.and_then(|limits| limits.sending.as_ref())),
+            receiving: throttle(earlier.and_then(|limits| limits.receiving.as_ref())),
+            quota: (!share.quota.is_unlimited()).then(|| quota.cloned().unwrap_or_else(new)),
         }
+    }
+
+    /// True if the share has a quota.
+    pub(crate) fn has_quota(&self) -> bool {
+        self.quota.is_some()
     }
 
     /// Applies the limits to a session that sends or receives.
@@ -295,6 +309,11 @@ fn by_token(grants: &[Grant]) -> HashMap<TokenHash, Arc<Grant>> {
     grants.iter().map(|grant| (grant.token, Arc::new(grant.clone()))).collect()
 }
 
+/// Returns device and inode of a directory.
+fn identity(dir: &Dir) -> Option<(u64, u64)> {
+    dir.stat_self().ok().map(|stat| (stat.dev, stat.ino))
+}
+
 fn open_dir(path: &Path) -> Result<Dir, Error> {
     Dir::open(path).map_err(|e| Error::local(format!("cannot serve {}", path.display()), &e))
 }
@@ -338,9 +357,9 @@ fn open_shares(shares: &[Share], earlier: Option<&Places>) -> Result<Vec<OpenSha
         }
         real.push((name, found));
         let dir = Arc::new(open_dir(&share.path)?);
-        let same = earlier.iter().find(|one| one.share == *share);
-        let limits = same.map(|one| one.limits.clone());
-        let limits = limits.unwrap_or_else(|| ShareLimits::new(share, &dir));
+        let id = identity(&dir);
+        let same = earlier.iter().find(|one| one.share.name == *name && identity(&one.dir) == id);
+        let limits = ShareLimits::new((share, &dir), same.map(|one| &one.limits));
         opened.push(OpenShare { share: share.clone(), dir, limits });
     }
     Ok(opened)

@@ -358,7 +358,9 @@ impl SessionManager {
             place.root.open_destination(&path, &open.sources, options)?;
         let destinations = destinations.into_iter().map(|path| place.shown(path)).collect();
         target.asked.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
-        target.metadata = metadata_target(open, self.policy.permits)?;
+        let closed_dirs = !place.limits.has_quota();
+        let permits = Permits { closed_dirs, ..self.policy.permits };
+        target.metadata = metadata_target(open, permits)?;
         target.asked.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
         refuse_delete_in_root(open, &target)?;
         if open.delete.is_some() {

@@ -4,6 +4,7 @@ use super::lost_metadata::{Lost, LostMetadata};
 use super::settable::SettableAccounts;
 use crate::base::accounts::Accounts;
 use crate::base::error::Error;
+use crate::base::owner_access::OWNER_ACCESS;
 use crate::base::sync::lock;
 use crate::file_io::roots::MetadataTarget;
 use crate::model::metadata::{Metadata, Permits};
@@ -297,7 +298,8 @@ impl MetadataWriter {
             let new = entry.mode & 0o777 & !bankfull_sys::umask();
             return earlier.unwrap_or(new | inherited);
         }
-        let mode = entry.mode & 0o7777;
+        let is_closed = entry.kind == EntryKind::Dir && !self.permits.closed_dirs;
+        let mode = entry.mode & 0o7777 | if is_closed { OWNER_ACCESS } else { 0 };
         match (entry.kind, self.permits.set_id) {
             // Its own may be inherited: the kernel sets set-group-ID on new directories in such.
             (EntryKind::Dir, false) => mode & !SET_ID_BITS | now.mode & SET_ID_BITS,

@@ -13,6 +13,7 @@ use crate::stats::session_stats::SessionStats;
 use crate::transport::control::Outbox;
 use bankfull_proto::receive::ReceiveLedger;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failed, Failure, Message};
+use bankfull_sys::{Dir, FileKind};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -133,10 +134,13 @@ impl<'a> FileRegistry<'a> {
         let Some(quota) = quota.filter(|_| incoming.reservation.get().is_none()) else {
             return Ok(());
         };
-        // One of unknown size takes what is written.
-        let size = if incoming.entry.is_open_ended() { 0 } else { incoming.entry.size };
+        // One of unknown size, or with holes, takes what is written.
+        let takes_written = incoming.entry.is_open_ended() || incoming.entry.sparse;
+        let size = if takes_written { 0 } else { incoming.entry.size };
         let entry = &incoming.entry;
-        let is_new = self.is_counted_later(entry) && self.is_new(entry);
+        // A backup is one more entry.
+        let is_kept = self.dirs.earlier.backup.is_some();
+        let is_new = self.is_counted_later(entry) && (is_kept || self.is_new(entry));
         let is_stopped = || self.session.is_stopped();
         let reserved = quota.reserve((size.saturating_sub(present), is_new), &is_stopped);
         let _ = incoming.reservation.set(reserved.map_err(|e| self.quota_failure(incoming, e))?);
@@ -170,8 +174,31 @@ impl<'a> FileRegistry<'a> {
     /// # Errors
     /// `QuotaExceeded` if the quota does not allow it.
     pub(crate) fn before_write(&self, incoming: &IncomingFile, bytes: usize) -> io::Result<()> {
+        if self.session.storage_quota.is_none() {
+            return Ok(());
+        }
+        let exceeded = |e: Failure| io::Error::new(io::ErrorKind::QuotaExceeded, e.text);
+        self.reserve(incoming, incoming.entry.size).map_err(exceeded)?;
         let Some(reservation) = incoming.reservation.get() else { return Ok(()) };
         reservation.write(bytes as u64, &|| self.session.is_stopped())
+    }
+
+    /// Records that a damaged block is written again.
+    pub(crate) fn on_damaged(&self, incoming: &IncomingFile, bytes: u32) {
+        incoming.reservation.get().into_iter().for_each(|file| file.give_back(bytes.into()));
+    }
+
+    /// Returns the space of a file that another one replaces, for the quota.
+    pub(crate) fn replaced_bytes(&self, dir: &Dir, incoming: &IncomingFile) -> u64 {
+        let is_counted = self.session.storage_quota.is_some() && self.dirs.earlier.backup.is_none();
+        let found = is_counted.then(|| dir.stat(&incoming.name).ok()).flatten();
+        let alone = found.filter(|stat| stat.kind == FileKind::File && stat.nlink == 1);
+        alone.map_or(0, |stat| stat.allocated)
+    }
+
+    /// Subtracts the space of a file that was replaced.
+    pub(crate) fn subtract_replaced(&self, bytes: u64) {
+        self.session.storage_quota.iter().for_each(|quota| quota.subtract(bytes));
     }
 
     fn quota_failure(&self, incoming: &IncomingFile, why: Failure) -> Failure {

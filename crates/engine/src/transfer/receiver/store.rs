@@ -168,17 +168,19 @@ impl<'a> FileStore<'a> {
         if self.dry_run {
             return Err(io::Error::other("received content in a dry run"));
         }
-        let reserved = self.registry.reserve(incoming, 0);
-        reserved.map_err(|failure| io::Error::new(io::ErrorKind::QuotaExceeded, failure.text))?;
+        self.registry.before_write(incoming, content.len())?;
         let dir = self.registry.dirs.open(incoming.dir)?;
         // It may have begun after this file was announced.
         if !self.registry.dirs.is_parent_created(&incoming.entry) {
             let received = refuse_received(&dir, &incoming.name, &self.registry.session);
             received.map_err(|failure| io::Error::other(failure.text))?;
         }
+        let replaced = self.registry.replaced_bytes(&dir, incoming);
         self.registry.put_in_room((incoming.dir, &incoming.name), || {
             self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
-        })
+        })?;
+        self.registry.subtract_replaced(replaced);
+        Ok(())
     }
 
     /// Writes a small file to the output. Its failure ends the session.
@@ -342,7 +344,9 @@ impl<'a> FileStore<'a> {
             .and_then(|dir| {
                 let (name, entry) = (&incoming.name, &incoming.entry);
                 let commit = || self.placer.commit(&dir, &names, name, entry, &part.file);
+                let replaced = self.registry.replaced_bytes(&dir, incoming);
                 let committed = self.registry.put_in_room((incoming.dir, name), commit);
+                let committed = committed.inspect(|()| self.registry.subtract_replaced(replaced));
                 committed.inspect_err(|_| part.invalidate_journal(&dir, &names))
             })
             .map(|()| true)

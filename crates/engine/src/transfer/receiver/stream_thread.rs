@@ -175,6 +175,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let hash = hasher.finish();
         if !self.stream.verify_tag(header, &hash.0)? {
             debug!(file, index, "damaged block requested again");
+            self.store.registry.on_damaged(incoming, len);
             self.store.registry.ledger().on_block_damaged(file, index);
             self.store.registry.outbox.post(&Message::Nack(Nack { file, index }));
             self.stream.report_damaged(len.into());

@@ -455,7 +455,7 @@ impl WantDecider<'_> {
     fn enter_with(&self, file: HeldFile, earlier: VecDeque<EarlierBlock>, answers: &mut Answers) {
         let (registry, HeldFile { incoming, plan, .. }) = (&self.registry, file);
         let id = incoming.entry.id;
-        if plan == Plan::Receive {
+        if plan == Plan::Receive || !earlier.is_empty() {
             let present = earlier.iter().map(|block| incoming.block_len(block.index)).sum();
             if let Err(failure) = registry.reserve(&incoming, present) {
                 return self.refuse_file(&incoming, failure, answers);
