@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::flags::{
     CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
 };
+use crate::metrics::CopyEnd;
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::{self, Recorder};
 use crate::standard_streams::{is_stream_destination, standard_input, standard_output};
@@ -13,6 +14,7 @@ use bankfull::{
     Cancel, DaemonOptions, Error, ErrorKind, EventSink, FileList, Filters, Location, SshOptions,
     Summary, Transfer,
 };
+use std::time::Instant;
 
 /// Copies the files that the flags name.
 pub(crate) fn run(flags: &CpFlags) -> Exit {
@@ -34,11 +36,22 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
+    let started = Instant::now();
     let result = copy(flags, &reporter);
     let render = reporter.finish();
-    match &result {
+    let exit = match &result {
         Ok(summary) => output::end(render, &Ending::Copied(summary)),
         Err(error) => output::end(render, &Ending::Failed(error)),
+    };
+    let Some(path) = &flags.metrics_file else { return exit };
+    let end = CopyEnd { result: &result, exit, elapsed: started.elapsed() };
+    match end.write(path) {
+        Ok(()) => exit,
+        Err(error) => {
+            Output::standard().error(&error.to_string());
+            // A failed copy has its own code.
+            if exit == Exit::Done { Exit::Local } else { exit }
+        }
     }
 }
 

@@ -186,6 +186,14 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
     pub(crate) report: Option<PathBuf>,
 
+    /// Write metrics of the copy to this file, for Prometheus
+    ///
+    /// It is for the textfile collector of the node exporter, which reads names that end in .prom:
+    /// result, end, duration, bytes and files of the last copy, with the file's name as label.
+    /// Default: no file.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub(crate) metrics_file: Option<PathBuf>,
+
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,

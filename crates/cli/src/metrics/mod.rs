@@ -1,13 +1,15 @@
 //! Metrics over HTTP: the pages that a program offers to Prometheus and to health checks.
 //!
-//! Parts: the responder ([`http`]), the formats of metrics ([`exposition`]), and the metrics of the
-//! daemon ([`daemon`]) and of the guard ([`guard`]).
+//! Parts: the responder ([`http`]), the formats ([`exposition`]), and the metrics of a copy
+//! ([`copy`]), of the daemon ([`daemon`]) and of the guard ([`guard`]).
 
+mod copy;
 mod daemon;
 mod exposition;
 mod guard;
 mod http;
 
+pub(crate) use copy::CopyEnd;
 pub(crate) use daemon::{DaemonMetrics, MetricsSink};
 pub(crate) use guard::GuardMetrics;
 

@@ -1,9 +1,11 @@
 //! Metrics of the daemon over HTTP: what sessions have carried, and its state while it drains.
 
-use super::harness::{Daemon, Rng, Running, Scratch, fill, remote_host, run, wait_until};
+use super::harness::{Daemon, Rng, Running, Scratch, cp, fill, remote_host, run, wait_until};
 use rustix::process::Signal;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
 /// Starts a daemon that offers metrics; returns it with their address.
 fn measured(root: &Scratch) -> (Daemon, String) {
@@ -68,4 +70,40 @@ fn draining_daemon_is_alive_but_not_ready() {
     daemon.running().signal(Signal::TERM);
     assert_eq!(daemon.wait(), Some(0));
     copy.kill();
+}
+
+#[test]
+fn copy_writes_its_metrics_for_a_collector() {
+    let here = Scratch::new();
+    fill(&here.dir("d").join("f"), 100_000, &mut Rng::new(1));
+    let file = here.join("nightly.prom");
+    let copy = |to: &str| {
+        let mut command = cp();
+        command.arg("--metrics-file").arg(&file).arg(here.join("d")).arg(here.join(to));
+        run(&mut command)
+    };
+    let shown = |line: &str| {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_it = |found: &str| found == line;
+        assert!(text.lines().any(is_it), "{line}: {text}");
+        text
+    };
+    copy("to").expect(0);
+    shown("bankfull_cp_success{copy=\"nightly\"} 1.0");
+    shown("bankfull_cp_transferred_bytes{copy=\"nightly\"} 100000.0");
+    shown("bankfull_cp_files{copy=\"nightly\",outcome=\"copied\"} 1");
+    shown("# TYPE bankfull_cp_end_timestamp_seconds gauge");
+    copy("d/inside").expect(1);
+    let failed = shown("bankfull_cp_success{copy=\"nightly\"} 0.0");
+    assert!(failed.contains("bankfull_cp_exit_code{copy=\"nightly\"} 1.0"), "{failed}");
+    assert!(!failed.contains("transferred"), "{failed}");
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+    // A copy that succeeded is told apart from its metrics.
+    let mut lost = cp();
+    lost.arg("--metrics-file").arg("/nonexistent/x.prom").arg(here.join("d"));
+    run(lost.arg(here.join("b")))
+        .expect(11)
+        .says(&["cannot write the metrics /nonexistent/x.prom"]);
+    assert!(here.join("b/d/f").exists());
 }
