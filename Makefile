@@ -1,7 +1,10 @@
 # The two commands of the README, and what they are made of. Each target does its own set-up.
 
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
-STATIC_FLAGS := -C target-feature=+crt-static
+# The same bytes from any directory and user.
+STATIC_FLAGS := -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/bankfull \
+  --remap-path-prefix=$(abspath $(or $(CARGO_TARGET_DIR),target))=/target \
+  --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/bankfull
 LAB := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
@@ -12,10 +15,10 @@ FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
   -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
 
-.PHONY: help demo test campaign check java bench lab release setup fuzz clean
+.PHONY: help demo test campaign check java bench lab release dist deb rpm image sbom setup fuzz clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
 setup: ## Install what building and testing need (Debian and Ubuntu)
 	@scripts/setup
@@ -24,6 +27,10 @@ release: ## The program, optimised and statically linked, in target/HOST/release
 	@scripts/setup build
 	RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(HOST) -p bankfull-cli
 	@echo "The program: $(RELEASE)" >&2
+
+dist deb rpm image sbom: release ## A package in dist/: an archive with an installer, Debian's, RPM, OCI, list of crates
+	@scripts/setup package-$@
+	scripts/package stage $@
 
 demo: release ## Run the main job on real input, with an interruption and a resume
 	scripts/demo $(RELEASE)
@@ -41,13 +48,17 @@ test: check release ## The checks and every test; faults are injected into the o
 	BANKFULL_INJECTED=$(abspath $(RELEASE)) cargo test --locked --workspace
 	@$(MAKE) --no-print-directory java
 
-campaign: test ## Longer checks: measurements, 24 kills, 2000 injected faults, and the command's tests over a path
+campaign: test ## Longer checks: measurements, kills, injected faults, tests over a path, the units under systemd
 	cargo test --locked --workspace --test lab -- --ignored --skip thirty_two
 	cargo test --locked --workspace --test lab -- --ignored thirty_two
 	BANKFULL_INJECTIONS=2000 BANKFULL_INJECTED=$(abspath $(RELEASE)) \
 	  cargo test --locked --workspace --test cli injection
 	BANKFULL_KILLS=24 cargo test --locked --workspace --test cli kills
 	scripts/over-path
+	@scripts/setup bench
+	scripts/service $(RELEASE)
+	$(MAKE) dist deb rpm image sbom
+	scripts/try-packages
 
 java: setup ## The client in Java, tested against the daemon
 	cargo build --locked --workspace --bin bankfull

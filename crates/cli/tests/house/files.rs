@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub(crate) type Fallible<T> = Result<T, Box<dyn Error>>;
 
 /// Directories that are built, fuzzed or kept by git.
-const SKIPPED_DIRS: [&str; 4] = ["target", ".git", "corpus", "artifacts"];
+const SKIPPED_DIRS: [&str; 5] = ["target", "dist", ".git", "corpus", "artifacts"];
 
 /// A text file of the repository.
 pub(crate) struct TextFile {
