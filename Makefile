@@ -57,6 +57,7 @@ campaign: test ## Longer checks: measurements, kills, injected faults, tests ove
 	scripts/over-path
 	@scripts/setup bench
 	scripts/service $(RELEASE)
+	scripts/check-metrics $(RELEASE)
 	$(MAKE) dist deb rpm image sbom
 	scripts/try-packages
 

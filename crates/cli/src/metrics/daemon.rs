@@ -277,6 +277,42 @@ mod tests {
     }
 
     #[test]
+    fn dashboard_shows_each_metric() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/daemon.json");
+        let text = std::fs::read_to_string(path).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let (state, metrics) = (StateMetrics::default(), DaemonMetrics::new());
+        state.update(&ServerStatus::default());
+        let mut summary = Summary::default();
+        (summary.bytes, summary.elapsed) = (Bytes(10 << 20), Duration::from_secs(1));
+        metrics.on_end(&Ok(summary));
+        metrics.update(&Event::Tuning(TuningDecision::default()));
+        let text = encoded(|registry| {
+            let registry = registry.sub_registry_with_prefix("bankfull_serve");
+            state.register(registry);
+            metrics.register(registry);
+        });
+        let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let families = families.map(|line| line.split(' ').next().unwrap().to_owned());
+        let mut unseen: BTreeSet<String> = families.collect();
+        // A count of decisions is for those who change the tuner.
+        assert!(unseen.remove("bankfull_serve_tuning_decisions_total"));
+        let known = unseen.clone();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            for target in panel["targets"].as_array().unwrap() {
+                let expression = target["expr"].as_str().unwrap();
+                let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                for word in words.filter(|word| word.starts_with("bankfull_")) {
+                    let family = word.strip_suffix("_bucket").unwrap_or(word);
+                    assert!(known.contains(family), "{word} in {expression}");
+                    unseen.remove(family);
+                }
+            }
+        }
+        assert_eq!(unseen, BTreeSet::new());
+    }
+
+    #[test]
     fn state_has_both_directions() {
         let state = StateMetrics::default();
         let mut status = ServerStatus::default();

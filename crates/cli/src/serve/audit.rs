@@ -33,7 +33,7 @@ impl AuditLog {
     /// Opens the file, to find errors at the start.
     ///
     /// # Errors
-    /// [`ErrorKind::Local`] for a file that cannot be written.
+    /// A file that cannot be written.
     pub(super) fn open(path: PathBuf) -> Result<Self, Error> {
         let log = Self { path, state: Mutex::default() };
         match log.file() {

@@ -137,6 +137,19 @@ impl SshServer {
         line
     }
 
+    /// Returns an ssh command that reaches the server by whatever name.
+    pub(crate) fn by_any_name(&self) -> String {
+        let config = self.keys.join("names");
+        let (host, port, key) = (remote_host(), self.port, self.keys.join("user"));
+        let mut text =
+            format!("Host *\nHostName {host}\nPort {port}\nIdentityFile {}\n", key.display());
+        for option in OPTIONS {
+            writeln!(text, "{}", option.replace('=', " ")).unwrap();
+        }
+        fs::write(&config, text).unwrap();
+        format!("ssh -F {}", config.display())
+    }
+
     /// Returns the process numbers of the running agents.
     pub(crate) fn agents(&self) -> Vec<u32> {
         let parents = parents();
