@@ -15,6 +15,9 @@ FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
   -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
 
+# Packages share a directory of what they have.
+.NOTPARALLEL:
+
 .PHONY: help demo test campaign check java bench lab release dist deb rpm image sbom setup fuzz clean
 
 help: ## This list

@@ -34,7 +34,7 @@ if [ "$action" = uninstall ]; then
     echo "removed from $prefix; settings and tokens of users stay"
     exit
 fi
-sha256sum --check --quiet --strict SHA256SUMS || fail "a file is damaged: fetch the archive again"
+sha256sum -c SHA256SUMS >/dev/null || fail "a file is damaged: fetch the archive again"
 places | while read -r file place mode; do
     install -D -m "$mode" "$file" "$prefix/$place" || exit 1
 done || fail "cannot write to $prefix: choose another directory with --prefix"

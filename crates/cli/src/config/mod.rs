@@ -167,6 +167,10 @@ pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSetting
     let root = flags::command();
     let content = load(environment, &root, Reader::Daemon)?;
     let mut settings = DaemonSettings::default();
+    if content.shares.is_empty() {
+        // Then it is not the file of a daemon: one that serves ROOT does not read it.
+        return Ok(settings);
+    }
     for entry in content.defaults.get("serve").into_iter().flatten() {
         defaults::check(&root, "serve", entry)?;
         match entry.key.as_str() {

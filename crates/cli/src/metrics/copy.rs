@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -85,6 +85,8 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let written = || -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o644).open(&temp)?;
+        // Whatever the umask: the collector is another user.
+        file.set_permissions(fs::Permissions::from_mode(0o644))?;
         file.write_all(content)?;
         fs::rename(&temp, path)
     };

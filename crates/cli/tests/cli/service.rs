@@ -185,7 +185,7 @@ fn invite_has_the_fingerprint_of_the_certificate() {
     place(&here, "a", "a");
     let file = here.join("serve.toml");
     let text = format!(
-        "[serve]\nstate-dir = \"{0}/state\"\ncertificate = \"{0}/c.pem\"\nprivate-key = \"{0}/c.key\"\n",
+        "[serve]\nstate-dir = \"{0}/state\"\ncertificate = \"{0}/c.pem\"\nprivate-key = \"{0}/c.key\"\n[share.data]\npath = \"{0}\"\n",
         here.path().display()
     );
     write_file(&file, text.as_bytes());

@@ -406,6 +406,8 @@ mod tests {
         let quota = quota(dir.path(), 64 << 10, 100);
         let file = quota.reserve((0, true), RUNS).unwrap();
         (0..16).for_each(|_| file.write(4096, RUNS).unwrap());
+        // A walk finds the same.
+        fs::write(dir.path().join("g"), vec![1; 64 << 10]).unwrap();
         assert_eq!(file.write(1, RUNS).unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
     }
 
