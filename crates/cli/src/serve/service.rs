@@ -45,6 +45,9 @@ pub(super) fn reloading<R>(reload: impl FnOnce() -> R) -> R {
 pub(super) fn stopping(drain_timeout: Duration) {
     let status = NotifyState::Status("stopping after the running sessions");
     notify(&[NotifyState::Stopping, status]);
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
     // Again and again: one extension is 71 minutes at most.
     let extend = move || {
         let started = Instant::now();

@@ -154,3 +154,19 @@ fn comparison_of_content_keeps_to_the_quota() {
     let failed = push().expect(23).failed();
     assert!(failed[0].1.contains("the quota of the share data"), "{failed:?}");
 }
+
+#[test]
+fn replaced_files_free_no_more_than_they_took() {
+    let shared = Shared::prepared(|here| set(here, "quota = \"1MiB\"", ""));
+    let (there, here) = (&shared.daemon, Scratch::new());
+    let source = here.dir("d");
+    fill(&source.join("large"), 600 << 10, &mut Rng::new(1));
+    let push = || run(there.cp().arg("-c").arg(here.join("d")).arg(there.url("data")));
+    for content in ["a", "b", "c"] {
+        (0..60).for_each(|at| write_file(&source.join(at.to_string()), content.as_bytes()));
+        push().expect(0);
+    }
+    // The small files take 240 KiB, as the disk counts them.
+    fill(&source.join("more"), 300 << 10, &mut Rng::new(2));
+    push().expect(23);
+}

@@ -1,8 +1,9 @@
 //! Quota of a share: the space and the entries that it may hold.
 //!
 //! A walk of the share counts both; sessions add what they write, and subtract what they replace.
-//! What is deleted meanwhile, and what others add, is found by another walk once the quota seems to
-//! be used up. A walk has a thread of its own: it ends though the session that needs it has left.
+//! Another walk, once the quota seems to be used up, finds files that were deleted meanwhile, and
+//! those of other programs. A walk has a thread of its own: it ends though the session that needs
+//! it has left.
 
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
@@ -33,7 +34,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_WALK_DEPTH: usize = 2 * bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 
 /// Unit of the space that a file takes, in bytes. (usual block of ext4, XFS and btrfs)
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// Space and entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

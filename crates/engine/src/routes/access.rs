@@ -72,7 +72,7 @@ pub(crate) struct ShareLimits {
 impl ShareLimits {
     /// Makes the limits of a share, by those that it had before.
     ///
-    /// What counts for them stays, and running sessions get the new ones.
+    /// Their counts stay, and running sessions get the new limits.
     fn new((share, dir): (&Share, &Arc<Dir>), earlier: Option<&Self>) -> Self {
         let throttle = |earlier: Option<&Arc<Throttle>>| {
             earlier.iter().for_each(|throttle| throttle.set_rate(share.max_rate));

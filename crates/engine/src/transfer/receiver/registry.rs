@@ -183,17 +183,19 @@ impl<'a> FileRegistry<'a> {
         reservation.write(bytes as u64, &|| self.session.is_stopped())
     }
 
-    /// Records that a damaged block is written again.
-    pub(crate) fn on_damaged(&self, incoming: &IncomingFile, bytes: u32) {
-        incoming.reservation.get().into_iter().for_each(|file| file.give_back(bytes.into()));
+    /// Records that bytes taken for a damaged block are written again.
+    pub(crate) fn on_damaged(&self, incoming: &IncomingFile, bytes: u64) {
+        incoming.reservation.get().into_iter().for_each(|file| file.give_back(bytes));
     }
 
     /// Returns the space of a file that another one replaces, for the quota.
+    ///
+    /// It is at most the space that was taken for the file: otherwise replacements would free more.
     pub(crate) fn replaced_bytes(&self, dir: &Dir, incoming: &IncomingFile) -> u64 {
         let is_counted = self.session.storage_quota.is_some() && self.dirs.earlier.backup.is_none();
         let found = is_counted.then(|| dir.stat(&incoming.name).ok()).flatten();
         let alone = found.filter(|stat| stat.kind == FileKind::File && stat.nlink == 1);
-        alone.map_or(0, |stat| stat.allocated)
+        alone.map_or(0, |stat| stat.allocated.min(stat.size))
     }
 
     /// Subtracts the space of a file that was replaced.

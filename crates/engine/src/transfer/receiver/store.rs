@@ -10,6 +10,7 @@ use crate::base::error::Error;
 use crate::base::event::Outcome;
 use crate::base::part_names::PartNames;
 use crate::file_io::ordered_output::{OrderedOutput, Verified};
+use crate::file_io::storage_quota::BLOCK_BYTES;
 use crate::model::options::Fsync;
 use crate::stats::counters::{ByteSource, add};
 use bankfull_control::StageTimes;
@@ -168,7 +169,9 @@ impl<'a> FileStore<'a> {
         if self.dry_run {
             return Err(io::Error::other("received content in a dry run"));
         }
-        self.registry.before_write(incoming, content.len())?;
+        // A small file takes a block of the disk.
+        let taken = content.len().next_multiple_of(BLOCK_BYTES as usize);
+        self.registry.before_write(incoming, taken)?;
         let dir = self.registry.dirs.open(incoming.dir)?;
         // It may have begun after this file was announced.
         if !self.registry.dirs.is_parent_created(&incoming.entry) {

@@ -154,7 +154,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             && part.as_ref().is_some_and(|part| !punch(&part.file, offset, len));
         let mut hasher = BlockHasher::new(&layout, offset);
         let skip_zeros = incoming.entry.sparse && !zeros_matter;
-        let mut at = 0;
+        let (mut at, mut taken) = (0, 0);
         while at < u64::from(len) {
             self.check_running()?;
             let chunk = self.stream.next_chunk()?;
@@ -163,6 +163,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             self.meter.mark(Stage::Compute);
             if let (Some(part), None) = (&part, &first_failure) {
                 let reserved = self.store.registry.before_write(incoming, chunk.len());
+                taken += reserved.as_ref().map_or(0, |()| chunk.len() as u64);
                 let written =
                     reserved.and_then(|()| write_chunk(part, &chunk, offset + at, skip_zeros));
                 if let Err(e) = written {
@@ -175,7 +176,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let hash = hasher.finish();
         if !self.stream.verify_tag(header, &hash.0)? {
             debug!(file, index, "damaged block requested again");
-            self.store.registry.on_damaged(incoming, len);
+            self.store.registry.on_damaged(incoming, taken);
             self.store.registry.ledger().on_block_damaged(file, index);
             self.store.registry.outbox.post(&Message::Nack(Nack { file, index }));
             self.stream.report_damaged(len.into());
