@@ -3,9 +3,10 @@
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{
-    CpFlags, DaemonFlags, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
+    CpFlags, DaemonFlags, Operands, SshCommand, SshFlags, StreamCount, TransportHow, TuneHow,
 };
 use crate::metrics::CopyEnd;
+use crate::notify::{self, Notification};
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::{self, Recorder};
 use crate::standard_streams::{is_stream_destination, standard_input, standard_output};
@@ -43,8 +44,14 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
         Ok(summary) => output::end(render, &Ending::Copied(summary)),
         Err(error) => output::end(render, &Ending::Failed(error)),
     };
+    let elapsed = started.elapsed();
+    let Operands { sources, destination } = &flags.operands;
+    if let Some(receiver) = &flags.notify {
+        let ended = Notification::of_copy((sources, destination), &result, (exit, elapsed));
+        notify::send(&ended, receiver);
+    }
     let Some(path) = &flags.metrics_file else { return exit };
-    let end = CopyEnd { result: &result, exit, elapsed: started.elapsed() };
+    let end = CopyEnd { result: &result, exit, elapsed };
     match end.write(path) {
         Ok(()) => exit,
         Err(error) => {
@@ -339,7 +346,7 @@ fn daemon_options(
 ) -> Result<(DaemonOptions, Option<String>), Error> {
     let token = token::read(flags.token_file.as_deref(), environment)?;
     let mut options = DaemonOptions::default();
-    options.token = token.bytes;
+    (options.token, options.key) = (token.bytes, token.key);
     options.fingerprint = flags.fingerprint;
     options.transport = flags.transport.into();
     options.accept_new = flags.accept_new;

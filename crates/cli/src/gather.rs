@@ -5,6 +5,7 @@ use crate::cp::{self, Reached};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{DaemonFlags, GatherFlags, SshFlags, TuneHow};
+use crate::notify::{self, Notification};
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::Recorder;
 use crate::{file_list, log};
@@ -13,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Instant;
 
 /// Maximum size of a list of sources, in bytes. (chosen: some 200 000 sources; a larger file is not
 /// a list)
@@ -44,12 +46,18 @@ pub(crate) fn run(mut flags: GatherFlags, remotes: &Remotes) -> Exit {
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
+    let started = Instant::now();
     let result = resolved.and_then(|_| gather(flags, &sources, &destination, &reporter));
     let render = reporter.finish();
-    match &result {
+    let exit = match &result {
         Ok(summary) => output::end(render, &Ending::Gathered(summary)),
         Err(error) => output::end(render, &Ending::Failed(error)),
+    };
+    if let Some(receiver) = &flags.notify {
+        let end = (exit, started.elapsed());
+        notify::send(&Notification::of_gather((&sources, &destination), &result, end), receiver);
     }
+    exit
 }
 
 /// Drops flags for routes that no source takes: the configuration file is read before the list.

@@ -22,6 +22,7 @@ mod log;
 mod ls;
 mod metrics;
 mod nearest;
+mod notify;
 mod output;
 mod probe;
 mod report;

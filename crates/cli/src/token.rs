@@ -1,8 +1,9 @@
-//! Reads the access token of a daemon from a file or the environment. The command line is excluded:
-//! other users can see it.
+//! Reads the token or the client key from a file or the environment.
+//!
+//! The command line is excluded: other users can see it.
 
 use crate::environment::Environment;
-use bankfull::{Error, ErrorKind};
+use bankfull::{ClientKeyPair, Error, ErrorKind};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -18,11 +19,13 @@ const READABLE_BY_OTHERS: u32 = 0o044;
 /// Permission bits that let group and others replace the token.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Token, and a warning about its origin.
+/// Token or client key, and a warning about its origin.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Token {
     /// Token without its trailing newline; `None` if none was given.
     pub(crate) bytes: Option<Vec<u8>>,
+    /// Private key, if that was given instead.
+    pub(crate) key: Option<ClientKeyPair>,
     /// Warning, in one line.
     pub(crate) warning: Option<String>,
 }
@@ -31,14 +34,11 @@ pub(crate) struct Token {
 ///
 /// # Errors
 /// [`ErrorKind::Local`] if the file cannot be read; [`ErrorKind::Usage`] if the token is empty or
-/// too long.
+/// too long, or a key of another kind.
 pub(crate) fn read(file: Option<&Path>, environment: &Environment) -> Result<Token, Error> {
     match (file, &environment.token) {
         (Some(path), _) => from_file(path),
-        (None, Some(text)) => {
-            let bytes = checked(text.as_bytes().to_vec(), "BANKFULL_TOKEN")?;
-            Ok(Token { bytes: Some(bytes), warning: None })
-        }
+        (None, Some(text)) => of(text.as_bytes().to_vec(), "BANKFULL_TOKEN", None),
         (None, None) => Ok(Token::default()),
     }
 }
@@ -52,7 +52,18 @@ fn from_file(path: &Path) -> Result<Token, Error> {
     file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(local)?;
     let warning = others_may(mode)
         .map(|what| format!("{name} is {what} by other users (mode {mode:04o}): chmod 600 it"));
-    Ok(Token { bytes: Some(checked(bytes, &name)?), warning })
+    of(bytes, &name, warning)
+}
+
+/// Tells a private key from a token.
+fn of(bytes: Vec<u8>, name: &str, warning: Option<String>) -> Result<Token, Error> {
+    let bytes = checked(bytes, name)?;
+    if !ClientKeyPair::is_pem(&bytes) {
+        return Ok(Token { bytes: Some(bytes), key: None, warning });
+    }
+    let key = ClientKeyPair::from_pem(&bytes)
+        .map_err(|e| Error::new(e.kind(), format!("{name} has a private key, but {e}")))?;
+    Ok(Token { bytes: None, key: Some(key), warning })
 }
 
 /// Returns what other users may do with a file of this mode.
@@ -107,8 +118,22 @@ mod tests {
         for (content, token) in [("t", "t"), ("t\n", "t"), ("t\r\n", "t"), ("t\n\n", "t\n")] {
             let file = file(content.as_bytes(), 0o600);
             let read = read(Some(file.path()), &Environment::default()).unwrap();
-            assert_eq!(read, Token { bytes: Some(token.into()), warning: None });
+            assert_eq!(read, Token { bytes: Some(token.into()), ..Token::default() });
         }
+    }
+
+    #[test]
+    fn private_key_is_no_token() {
+        let pair = ClientKeyPair::generate().unwrap();
+        let file = file(pair.to_pem().unwrap().as_bytes(), 0o600);
+        let read = read(Some(file.path()), &Environment::default()).unwrap();
+        assert_eq!(read, Token { key: Some(pair), ..Token::default() });
+        let other = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
+        let error = from_environment(other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        let text = error.to_string();
+        assert!(text.starts_with("BANKFULL_TOKEN has a private key, but it is no ed"), "{text}");
+        assert!(!text.contains("AAAA"), "{text}");
     }
 
     #[test]

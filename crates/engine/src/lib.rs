@@ -67,8 +67,9 @@ pub use base::event_log::{EVENT_LOG_TARGET, STARTUP_LOG_TARGET};
 pub use base::failure_fold::{FailureFold, FoldedFailures};
 pub use base::location::{DEFAULT_PORT, Location};
 pub use model::access::{
-    Grant, Network, Quota, Share, TokenHash, check_prefix, is_plain_name, new_token,
+    Credential, Grant, Network, Quota, Share, TokenHash, check_prefix, is_plain_name, new_token,
 };
+pub use model::client_key::{ClientKey, ClientKeyPair};
 pub use model::io_method::IoMethod;
 pub use model::merge_conflicts::Merge;
 pub use model::metadata::{Metadata, MetadataKind};

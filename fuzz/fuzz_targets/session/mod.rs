@@ -171,7 +171,8 @@ impl Client {
         client.write(&MAGIC);
         let mut magic = [0; MAGIC.len()];
         client.wire.read_exact(&mut magic).unwrap();
-        let hello = Hello { min_version: 1, max_version: 1, software: "fuzz".into(), token: None };
+        let hello =
+            Hello { min_version: 1, max_version: 1, software: "fuzz".into(), ..Hello::default() };
         client.send(&Message::Hello(hello));
         match client.receive() {
             Some(Message::Welcome(welcome)) => client.welcome = welcome,

@@ -5,6 +5,7 @@ use super::earlier::EarlierFlags;
 use super::filters::FilterFlags;
 use super::habits::HabitFlags;
 use super::metadata::MetadataFlags;
+use super::notify::Notify;
 use super::operands::Operands;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
@@ -194,6 +195,14 @@ pub(crate) struct CpFlags {
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub(crate) metrics_file: Option<PathBuf>,
 
+    /// Run this command, or post to this URL, when the copy has ended
+    ///
+    /// The command is run by sh, and has the result as JSON on its standard input, and
+    /// BANKFULL_OUTCOME and BANKFULL_EXIT_CODE in its environment; a URL gets the JSON by POST. If
+    /// that fails, a warning says so, and the exit code is that of the copy. Default: none.
+    #[arg(long, value_name = "COMMAND|URL", conflicts_with = "dry_run")]
+    pub(crate) notify: Option<Notify>,
+
     /// Filter flags.
     #[command(flatten)]
     pub(crate) filters: FilterFlags,
@@ -255,10 +264,10 @@ impl CpFlags {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Daemon (bankfull://)")]
 pub(crate) struct DaemonFlags {
-    /// Read the access token from a file
+    /// Read the access token, or the private key of this client, from a file
     ///
-    /// A trailing newline is removed. Default: the environment variable BANKFULL_TOKEN, else no
-    /// token.
+    /// A trailing newline is removed. A key is ed25519 in PEM (PKCS#8). Default: the environment
+    /// variable BANKFULL_TOKEN, else no token.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 

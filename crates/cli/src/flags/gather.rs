@@ -3,6 +3,7 @@
 use super::cp::{DaemonFlags, SshFlags};
 use super::filters::FilterFlags;
 use super::metadata::MetadataFlags;
+use super::notify::Notify;
 use super::selection::{ComparisonFlags, SelectionFlags};
 use super::values::{
     FsyncWhen, MergeRule, TuneHow, failures, memory, page, rate, round_size, schedule, seconds,
@@ -164,6 +165,14 @@ pub(crate) struct GatherFlags {
     /// decisions with their reasons. The file name must end in .html. Default: no report.
     #[arg(long, value_name = "FILE.html", value_parser = OsStringValueParser::new().try_map(page))]
     pub(crate) report: Option<PathBuf>,
+
+    /// Run this command, or post to this URL, when the gather has ended
+    ///
+    /// The command is run by sh, and has the result as JSON on its standard input, and
+    /// BANKFULL_OUTCOME and BANKFULL_EXIT_CODE in its environment; a URL gets the JSON by POST. If
+    /// that fails, a warning says so, and the exit code is that of the gather. Default: none.
+    #[arg(long, value_name = "COMMAND|URL", conflicts_with = "dry_run")]
+    pub(crate) notify: Option<Notify>,
 
     /// Filter flags.
     #[command(flatten)]

@@ -1,8 +1,9 @@
 //! Flags of `bankfull token` and `bankfull login`.
 
-use super::values::{listen, plain_name};
+use super::values::{client_key, listen, plain_name};
 use super::when::until;
 use super::{Example, Listen, after_help};
+use bankfull::ClientKey;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -20,6 +21,7 @@ pub(super) const EXAMPLES: &[Example] = &[
 pub(super) const LOGIN_EXAMPLES: &[Example] = &[
     ("bankfull login < invite", "Store the daemon of an invite under the name of its host."),
     ("bankfull login store < invite", "Store it as `store:`, as in bankfull ls store:"),
+    ("bankfull login --key", "Print the public key for an invite without a token."),
 ];
 
 /// Actions on tokens.
@@ -78,7 +80,13 @@ pub(crate) struct TokenFlags {
     #[arg(long, value_name = "WHEN", value_parser = until)]
     pub(crate) expires: Option<SystemTime>,
 
-    /// Print an invite instead: address, fingerprint and token, for `bankfull login`
+    /// Permit the client with this public key, instead of a token
+    ///
+    /// Write the line that `bankfull login --key` prints. Default: a new token.
+    #[arg(long, value_name = "ed25519:HEX", value_parser = client_key)]
+    pub(crate) key: Option<ClientKey>,
+
+    /// Print an invite instead: address, fingerprint, and token or key, for `bankfull login`
     ///
     /// Default: the token alone.
     #[arg(long)]
@@ -130,6 +138,13 @@ pub(crate) struct LoginFlags {
     /// Default: the name of the host, up to its first dot.
     #[arg(value_name = "NAME", value_parser = plain_name)]
     pub(crate) name: Option<String>,
+
+    /// Print the public key of this user instead, for `bankfull token create --key`
+    ///
+    /// The private key is created if there is none: client.key beside the configuration file. No
+    /// secret has to be passed on then. Default: read an invite.
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) key: bool,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Flag values with checks of their own: times, rates, addresses, commands, fingerprints.
 
 use bankfull::{
-    Bytes, DEFAULT_PORT, DirectIo, Fingerprint, Fsync, IoMethod, MAX_BUFFER, MIN_BUFFER,
+    Bytes, ClientKey, DEFAULT_PORT, DirectIo, Fingerprint, Fsync, IoMethod, MAX_BUFFER, MIN_BUFFER,
     MIN_MEMORY_LIMIT, MIN_RATE_LIMIT, Merge, Rate, Schedule, Transport, Tune, UnitError,
     is_plain_name, is_valid_block_size,
 };
@@ -427,6 +427,11 @@ pub(super) fn metrics_address(text: &str) -> Result<Listen, String> {
         return Err("the port is missing: write HOST:PORT".to_owned());
     }
     listen(text)
+}
+
+/// Parses a public key of a client.
+pub(super) fn client_key(text: &str) -> Result<ClientKey, String> {
+    text.parse().map_err(|e: bankfull::Error| e.to_string())
 }
 
 /// Parses a name of a token, a share or a remote.

@@ -30,7 +30,16 @@ const MIN_STATE_AGE: Duration = Duration::from_millis(100);
 /// Label of a family, as (name, value).
 type Label = [(&'static str, &'static str); 1];
 
-/// Labels of a direction and a stage.
+/// RTTs of the histogram in seconds: from 0.1 ms, doubled to 3.3 s. (chosen: a rack to a satellite
+/// with a queue)
+const MIN_RTT: f64 = 1e-4;
+const RTT_BUCKETS: u16 = 16;
+
+/// States of the controller of windows and rates. A peer may send other texts.
+const STATES: [&str; 6] =
+    ["probing", "start-bounded", "start-open", "growing", "limited", "disabled"];
+
+/// Labels of a direction and a stage, or a controller and its state.
 type StageLabels = [(&'static str, &'static str); 2];
 
 /// Metrics of the daemon's state.
@@ -44,6 +53,7 @@ struct StateMetrics {
     pending: Gauge,
     staged: Gauge,
     staging_limit: Gauge,
+    staging_wait: Gauge<f64, AtomicU64>,
 }
 
 impl StateMetrics {
@@ -63,6 +73,9 @@ impl StateMetrics {
         let limit = "Limit of that data; 0 before anything is received";
         let gauge = self.staging_limit.clone();
         registry.register_with_unit("staging_limit", limit, Unit::Bytes, gauge);
+        let wait = "Time since the start in which streams waited for the disk";
+        let gauge = self.staging_wait.clone();
+        registry.register_with_unit("staging_wait", wait, Unit::Seconds, gauge);
     }
 
     fn update(&self, status: &ServerStatus) {
@@ -72,6 +85,7 @@ impl StateMetrics {
         self.pending.set(gauge_value(status.pending));
         self.staged.set(gauge_value(status.staged.0));
         self.staging_limit.set(gauge_value(status.staging_limit.0));
+        self.staging_wait.set(status.staging_wait.as_secs_f64());
     }
 
     fn update_direction(&self, direction: &'static str, status: &DirectionStatus) {
@@ -120,9 +134,11 @@ pub(crate) struct DaemonMetrics {
     ended: Family<Label, Counter>,
     limits: Family<Label, Counter>,
     files: Family<Label, Counter>,
-    decisions: Family<Label, Counter>,
+    failed_files: Family<Label, Counter>,
+    decisions: Family<StageLabels, Counter>,
     warnings: Counter,
     goodput: Histogram,
+    rtt: Histogram,
 }
 
 impl DaemonMetrics {
@@ -132,9 +148,11 @@ impl DaemonMetrics {
             ended: Family::default(),
             limits: Family::default(),
             files: Family::default(),
+            failed_files: Family::default(),
             decisions: Family::default(),
             warnings: Counter::default(),
             goodput: Histogram::new(buckets),
+            rtt: Histogram::new(exponential_buckets(MIN_RTT, 2.0, RTT_BUCKETS)),
         }
     }
 
@@ -161,10 +179,14 @@ impl DaemonMetrics {
             ("ended_sessions", "Sessions that ended, by outcome", &self.ended),
             ("limited_sessions", "Completed sessions, by what limited them", &self.limits),
             ("files", "Files of completed sessions, by outcome", &self.files),
-            ("tuning_decisions", "Decisions on windows, rates and streams", &self.decisions),
+            ("failed_files", "Files, directories and symlinks that failed", &self.failed_files),
         ] {
             registry.register(name, help, family.clone());
         }
+        let decisions = "Decisions on windows, rates and streams";
+        registry.register("tuning_decisions", decisions, self.decisions.clone());
+        let rtt = "RTTs of the paths of running sessions";
+        registry.register_with_unit("rtt", rtt, Unit::Seconds, self.rtt.clone());
         registry.register("warnings", "Warnings about the daemon", self.warnings.clone());
         let goodput = "Goodput of completed sessions of 1 MiB or more";
         registry.register("goodput_bytes_per_second", goodput, self.goodput.clone());
@@ -175,9 +197,19 @@ impl DaemonMetrics {
         match event {
             Event::ClientDone { result, .. } => self.on_end(result),
             Event::Tuning(decision) => {
-                // The state may be a text of the peer, of which there are arbitrarily many.
-                let label = [("controller", decision.controller.name())];
-                self.decisions.get_or_create(&label).inc();
+                let known = STATES.into_iter().find(|state| *state == decision.state);
+                let controller = ("controller", decision.controller.name());
+                let labels = [controller, ("state", known.unwrap_or("other"))];
+                self.decisions.get_or_create(&labels).inc();
+            }
+            Event::FileFailed { cause, .. } => {
+                self.failed_files.get_or_create(&[("cause", cause)]).inc();
+            }
+            Event::Sample(sample) => {
+                // The least of a sample: others have waited in the queue of this copy's data.
+                if let Some(rtt) = sample.rtts.iter().min() {
+                    self.rtt.observe(rtt.as_secs_f64());
+                }
             }
             Event::Warning { .. } => {
                 self.warnings.inc();
@@ -229,7 +261,7 @@ impl EventSink for MetricsSink<'_> {
 mod tests {
     use super::super::exposition::Format;
     use super::*;
-    use bankfull::{Bytes, ErrorKind, TuningDecision};
+    use bankfull::{Bytes, ErrorKind, Sample, TuningDecision};
     use std::collections::BTreeSet;
 
     /// Encodes what is registered.
@@ -256,8 +288,17 @@ mod tests {
             let peer = "10.0.0.1:5".to_owned();
             metrics.update(&Event::ClientDone { peer, request: None, result });
         }
-        let decision = TuningDecision::default();
+        let mut decision = TuningDecision::default();
+        decision.state = "limited".to_owned();
+        metrics.update(&Event::Tuning(decision.clone()));
+        decision.state = "a text of the peer".to_owned();
         metrics.update(&Event::Tuning(decision));
+        let (path, message) = ("a".into(), "full".to_owned());
+        let cause = "no-space";
+        metrics.update(&Event::FileFailed { path, message, cause, vanished: false });
+        let mut sample = Sample::default();
+        sample.rtts = vec![Duration::from_millis(70), Duration::from_millis(30)];
+        metrics.update(&Event::Sample(sample));
         metrics.update(&Event::Warning { message: "port lost".to_owned() });
         let text = encoded(|registry| metrics.register(registry));
         assert_shown(
@@ -267,7 +308,10 @@ mod tests {
                 "ended_sessions_total{outcome=\"refused\"} 1",
                 "limited_sessions_total{stage=\"network\"} 2",
                 "files_total{outcome=\"copied\"} 6",
-                "tuning_decisions_total{controller=\"sobas\"} 1",
+                "tuning_decisions_total{controller=\"sobas\",state=\"limited\"} 1",
+                "tuning_decisions_total{controller=\"sobas\",state=\"other\"} 1",
+                "failed_files_total{cause=\"no-space\"} 1",
+                "rtt_seconds_sum 0.03",
                 "warnings_total 1",
                 "goodput_bytes_per_second_count 2",
                 "goodput_bytes_per_second_bucket{le=\"1000000.0\"} 0",
@@ -287,6 +331,8 @@ mod tests {
         (summary.bytes, summary.elapsed) = (Bytes(10 << 20), Duration::from_secs(1));
         metrics.on_end(&Ok(summary));
         metrics.update(&Event::Tuning(TuningDecision::default()));
+        let (path, message, cause) = ("a".into(), String::new(), "io");
+        metrics.update(&Event::FileFailed { path, message, cause, vanished: false });
         let text = encoded(|registry| {
             let registry = registry.sub_registry_with_prefix("bankfull_serve");
             state.register(registry);

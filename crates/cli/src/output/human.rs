@@ -466,7 +466,7 @@ mod tests {
 
     fn failure(path: String) -> Event {
         let message = "permission denied".to_owned();
-        Event::FileFailed { path: path.into(), message, vanished: false }
+        Event::FileFailed { path: path.into(), message, cause: "io", vanished: false }
     }
 
     fn connected(route: Route) -> Event {

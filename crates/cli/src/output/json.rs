@@ -192,9 +192,10 @@ fn event_line(event: &Event) -> Option<Line> {
             .field("blake3", blake3.clone()),
         Event::Listed(entry) => listed_line(entry),
         Event::Changed(change) => change_fields(change),
-        Event::FileFailed { path, message, vanished } => Line::new("file_failed")
+        Event::FileFailed { path, message, cause, vanished } => Line::new("file_failed")
             .path("path", path)
             .field("message", message.as_str())
+            .field("cause", *cause)
             .field("vanished", *vanished),
         Event::Tuning(decision) => Line::new("tuning")
             .field("at_seconds", seconds(decision.at))

@@ -25,7 +25,8 @@ fn begin_copy(json: &mut Json) {
 }
 
 fn failed(path: &OsStr) -> Event {
-    Event::FileFailed { path: path.into(), message: "it\n\"broke\"".to_owned(), vanished: true }
+    let (message, cause) = ("it\n\"broke\"".to_owned(), "source-vanished");
+    Event::FileFailed { path: path.into(), message, cause, vanished: true }
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn event_has_its_object() {
             r#"{"event":"destination","source":"a","destination":"/b/a"}"#,
             r#"{"event":"file","path":"a/f","outcome":"copied","bytes":7,"blake3":"ab"}"#,
             r#"{"event":"file","path":"a/g","outcome":"would-copy","bytes":0,"blake3":null}"#,
-            r#"{"event":"file_failed","path":"a/h","message":"it\n\"broke\"","vanished":true}"#,
+            r#"{"event":"file_failed","path":"a/h","message":"it\n\"broke\"","cause":"source-vanished","vanished":true}"#,
             r#"{"event":"warning","message":"careful"}"#,
             r#"{"event":"client_connected","peer":"[::1]:9"}"#,
             r#"{"event":"client_done","peer":"[::1]:9","ok":false,"message":"wrong token"}"#,

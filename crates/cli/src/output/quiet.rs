@@ -164,6 +164,7 @@ mod tests {
         quiet.event(&Event::FileFailed {
             path: "a\nb".into(),
             message: "permission denied".to_owned(),
+            cause: "permission",
             vanished: false,
         });
         quiet.end(&Ending::Copied(&Summary::default()));

@@ -70,6 +70,21 @@ fn verdict(summary: &Summary) -> String {
     verdict.filter(|_| summary.files > 0).map_or_else(String::new, |(_, text)| format!("{text} "))
 }
 
+/// Formats the most frequent bottleneck of several copies as a sentence; empty if all are unknown.
+pub(super) fn common_verdict<'s>(copies: impl Iterator<Item = &'s Summary> + Clone) -> String {
+    let limited = |name: &str| {
+        copies.clone().filter(|copy| copy.files > 0 && copy.limited_by == name).count()
+    };
+    let counted = VERDICTS.iter().map(|(name, text)| (limited(name), *text));
+    // Of equal ones, the first.
+    let most = counted.rev().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0);
+    let Some((count, text)) = most else { return String::new() };
+    match copies.count() {
+        all if all == count => format!("{text} "),
+        all => format!("{} of {count} of {all} sources. ", text.trim_end_matches('.')),
+    }
+}
+
 /// Formats size, time and goodput.
 fn gist(record: &Record, summary: &Summary) -> String {
     let time = Unit::Seconds.format(summary.elapsed.as_secs_f64());
@@ -129,9 +144,14 @@ fn overview(origin: &Origin, record: &Record, result: &Result<Summary, Error>) -
     section
 }
 
-/// Returns time, place and command.
+/// Returns time, place, command and version.
 pub(super) fn origin_facts(origin: &Origin) -> Vec<(String, String)> {
-    let all = [("date", &origin.date), ("host", &origin.host), ("command", &origin.command)];
+    let all = [
+        ("date", &*origin.date),
+        ("host", &origin.host),
+        ("command", &origin.command),
+        ("version", env!("CARGO_PKG_VERSION")),
+    ];
     all.map(|(name, value)| (name.to_owned(), printable_text(value))).to_vec()
 }
 
@@ -206,7 +226,7 @@ pub(super) fn course(record: &Record) -> Option<Section> {
     );
     if let Some(Chart::Line(chart)) = &mut throughput {
         let pace = curve(samples, |sample| Some(sample.pacing?.bits_per_sec() as f64));
-        if has_points(&pace) {
+        if is_line(&pace) {
             chart.series.push(Series::step("pacing rate", pace));
         }
         let mark =
@@ -253,13 +273,18 @@ pub(super) fn course(record: &Record) -> Option<Section> {
     Some(section)
 }
 
-/// Draws curves over time; `None` if they have no points.
+/// Draws curves over time; `None` if there is nothing to see: no line, or counts that stay 0.
 pub(super) fn chart(
     title: &str,
     unit: Unit,
     curves: Vec<(&str, Vec<(f64, f64)>)>,
 ) -> Option<Chart> {
-    let curves: Vec<_> = curves.into_iter().filter(|(_, points)| has_points(points)).collect();
+    let is_flat = |points: &[(f64, f64)]| !points.iter().any(|(_, y)| y.is_finite() && *y != 0.0);
+    let is_seen = |points: &[(f64, f64)]| match unit {
+        Unit::Count | Unit::Percent => !is_flat(points),
+        _ => is_line(points),
+    };
+    let curves: Vec<_> = curves.into_iter().filter(|(_, points)| is_seen(points)).collect();
     let series = curves.into_iter().map(|(name, points)| Series::line(name, points));
     let series: Vec<Series> = series.collect();
     let (x, y) = (Axis::new("time", Unit::Seconds), Axis::new(axis_name(unit), unit));
@@ -298,8 +323,9 @@ fn axis_name(unit: Unit) -> &'static str {
     }
 }
 
-pub(super) fn has_points(points: &[(f64, f64)]) -> bool {
-    points.iter().any(|(_, y)| y.is_finite())
+/// True if the points make a line: there are at least two.
+fn is_line(points: &[(f64, f64)]) -> bool {
+    points.iter().filter(|(_, y)| y.is_finite()).nth(1).is_some()
 }
 
 /// Returns a figure of each sample; a missing one breaks the line.
@@ -396,5 +422,29 @@ mod tests {
         let counts = [(100, 10), (300, 300_000), (600, 600_000), (650, 825_000)].map(count);
         assert_eq!(rates(counts.into_iter()), [(0.3, 8e6), (0.65, 12e6)]);
         assert_eq!(rates(counts[..1].iter().copied()), []);
+    }
+
+    #[test]
+    fn chart_without_anything_to_see_is_left_out() {
+        let drawn = |unit, points: &[(f64, f64)]| chart("t", unit, vec![("c", points.to_vec())]);
+        assert!(drawn(Unit::Count, &[(0.0, 0.0), (1.0, 0.0)]).is_none());
+        assert!(drawn(Unit::Count, &[(0.0, 0.0), (1.0, 2.0)]).is_some());
+        assert!(drawn(Unit::Bytes, &[(0.0, 0.0), (1.0, 0.0)]).is_some());
+        assert!(drawn(Unit::Bytes, &[(0.0, 1.0), (1.0, f64::NAN)]).is_none());
+    }
+
+    #[test]
+    fn common_verdict_is_that_of_most_copies() {
+        let copy = |limited_by| {
+            let mut copy = Summary::default();
+            (copy.limited_by, copy.files) = (limited_by, 1);
+            copy
+        };
+        let [net, disk] = [copy("network"), copy("destination-write")];
+        let of = |all: &[&Summary]| common_verdict(all.iter().copied());
+        assert_eq!(of(&[&net, &net]), "The network was the limit. ");
+        let most = "Writing the destination was the limit of 2 of 3 sources. ";
+        assert_eq!(of(&[&net, &disk, &disk]), most);
+        assert_eq!(of(&[&copy("none")]), "");
     }
 }

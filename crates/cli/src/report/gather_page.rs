@@ -1,7 +1,9 @@
 //! Contents of the report of a gather: the sources with their results, their course together, and
 //! the decisions about them.
 
-use super::copy_page::{chart, course, curve, origin_facts, rates, text, with_dropped};
+use super::copy_page::{
+    chart, common_verdict, course, curve, origin_facts, rates, text, with_dropped,
+};
 use super::origin::Origin;
 use super::record::Record;
 use crate::output::printable_text;
@@ -35,19 +37,24 @@ pub(super) fn page(
 ) -> Page {
     let mut page = Page::new(title);
     page.subtitle = match result {
-        Ok(done) => gist(done),
+        Ok(done) => {
+            let copies = done.sources.iter().filter_map(|(_, copy)| copy.as_ref().ok());
+            format!("{}{}", common_verdict(copies), gist(done))
+        }
         Err(error) => format!("The gather failed: {}", printable_text(&error.to_string())),
     };
     page.sections.push(overview(origin, records, result));
     page.sections.extend(result.as_ref().ok().map(results));
     page.sections.extend(together(sources, records));
-    page.sections.extend(decisions(sources, records));
     if let ([source], [record]) = (sources, records) {
+        // Its charts have the decisions.
         let own = course(record).map(|mut section| {
             section.heading = format!("Path to {source} over time");
             section
         });
         page.sections.extend(own);
+    } else {
+        page.sections.extend(decisions(sources, records));
     }
     page
 }

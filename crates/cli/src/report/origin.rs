@@ -4,6 +4,25 @@ use crate::output::{printable, utc};
 use std::ffi::OsString;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Flag whose value may be a secret: the path of a URL.
+const SECRET_FLAG: &str = "--notify";
+
+/// Replaces values that may be secrets.
+fn hide_secrets(arguments: &mut [OsString]) {
+    let mut is_value = false;
+    for argument in arguments {
+        let text = argument.to_string_lossy();
+        let is_joined = text.strip_prefix(SECRET_FLAG).is_some_and(|rest| rest.starts_with('='));
+        let is_flag = text == SECRET_FLAG;
+        if is_value {
+            *argument = "...".into();
+        } else if is_joined {
+            *argument = format!("{SECRET_FLAG}=...").into();
+        }
+        is_value = is_flag && !is_value;
+    }
+}
+
 /// Time, place and command of a report.
 #[derive(Debug)]
 pub(super) struct Origin {
@@ -25,12 +44,28 @@ impl Origin {
                 false => format!("'{}'", text.replace('\'', r"'\''")),
             }
         };
-        let arguments: Vec<String> = std::env::args_os().skip(1).map(quoted).collect();
+        let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        hide_secrets(&mut arguments);
+        let arguments: Vec<String> = arguments.into_iter().map(quoted).collect();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             date: utc(since_epoch.as_secs()),
             host: crate::address::host_name(),
             command: format!("bankfull {}", arguments.join(" ")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_may_be_secrets_are_hidden() {
+        let typed = "cp --notify https://a/secret --notify=curl --notify --notify x y";
+        let mut arguments: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+        hide_secrets(&mut arguments);
+        let shown = arguments.join(" ".as_ref());
+        assert_eq!(shown, "cp --notify ... --notify=... --notify ... x y");
     }
 }

@@ -57,6 +57,14 @@ impl Rules {
             }
         };
         let token = token::read(self.flags.token_file.as_deref(), &self.environment)?;
+        if let Some(key) = &token.key {
+            let text = format!(
+                "the token file has the private key of a client: leave it there, and add {} by \
+                 bankfull token create NAME --key",
+                key.public()
+            );
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
         let tokens = self.grants()?;
         if let (Some(path), None) = (&self.flags.tokens, &tokens) {
             let path = path.display();

@@ -1,26 +1,43 @@
-//! `bankfull login`: stores the daemon of an invite as a remote of the user.
+//! `bankfull login`: stores the daemon of an invite as a remote of the user; `--key` prints the
+//! public key of the user, for an invite without a token.
 
-use super::invite::{Invite, MAX_BYTES};
+use super::invite::{Invite, InviteFor, MAX_BYTES};
 use crate::config;
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::LoginFlags;
 use crate::output::{Output, printable};
-use bankfull::{Error, ErrorKind};
+use crate::token;
+use bankfull::{ClientKey, ClientKeyPair, Error, ErrorKind};
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Stores the daemon.
+/// Name of the user's private key beside the configuration.
+const KEY_FILE: &str = "client.key";
+
+/// Stores the daemon, or prints the key.
 pub(crate) fn run(flags: &LoginFlags) -> Exit {
     let mut output = Output::standard();
-    match store(flags, &Environment::read(), &mut output) {
-        Ok(text) => {
+    let environment = Environment::read();
+    let done = match flags.key {
+        true => own_key(&environment).map(|(key, text)| {
+            output.data_line(&key.to_string());
+            text
+        }),
+        false => store(flags, &environment, &mut output),
+    };
+    match (done, output.failure()) {
+        (Ok(text), None) => {
             output.message(&text);
             Exit::Done
         }
-        Err(error) => {
+        (Ok(_), Some(why)) => {
+            output.error(&why);
+            Exit::Local
+        }
+        (Err(error), _) => {
             output.error(&error.to_string());
             error.kind().into()
         }
@@ -29,6 +46,67 @@ pub(crate) fn run(flags: &LoginFlags) -> Exit {
 
 fn usage(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, text)
+}
+
+/// Returns the directory of the configuration file.
+fn own_dir(environment: &Environment) -> Result<(PathBuf, PathBuf), Error> {
+    let file = config::user_file(environment).ok_or_else(|| {
+        usage("there is no configuration file to store it in: set HOME, or unset BANKFULL_CONFIG")
+    })?;
+    let dir = file.parent().map(Path::to_owned).unwrap_or_default();
+    let dir_failed = |e| Error::local(format!("cannot create {}", printable(&dir)), &e);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(dir_failed)?;
+    Ok((file, dir))
+}
+
+/// Returns the public key of the user, creating one if needed, and a message.
+fn own_key(environment: &Environment) -> Result<(ClientKey, String), Error> {
+    let path = own_dir(environment)?.1.join(KEY_FILE);
+    let is_new = path.symlink_metadata().is_err();
+    if is_new {
+        let pem = ClientKeyPair::generate()?.to_pem()?;
+        let write = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            file.write_all(pem.as_bytes())?;
+            file.sync_all()
+        };
+        let failed = |e| Error::local(format!("cannot write the key {}", printable(&path)), &e);
+        write().map_err(failed)?;
+    }
+    let key = read_key(&path)?;
+    let shown = printable(&path);
+    let made = if is_new { "created the private key" } else { "this is the public one of" };
+    let hint = "give the line to the administrator, for bankfull token create NAME --invite --key";
+    Ok((key, format!("{made} {shown}; {hint}")))
+}
+
+/// Returns the public key of a file.
+fn read_key(path: &Path) -> Result<ClientKey, Error> {
+    let key = token::read(Some(path), &Environment::default())?.key.ok_or_else(|| {
+        usage(format!("{} has no private key: remove it, and run it again", printable(path)))
+    })?;
+    Ok(key.public())
+}
+
+/// Returns the file of the private key that an invite is for.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for the key of another user.
+fn key_file(key: ClientKey, dir: &Path) -> Result<PathBuf, Error> {
+    let path = dir.join(KEY_FILE);
+    let own = match path.exists() {
+        true => Some(read_key(&path)?),
+        false => None,
+    };
+    match own {
+        Some(own) if own == key => Ok(path),
+        _ => Err(usage(format!(
+            "the invite is for the client with the key {key}, which is not in {}: give the \
+             administrator the line of bankfull login --key",
+            printable(&path)
+        ))),
+    }
 }
 
 /// Reads the invite and stores it; returns what to tell the user.
@@ -47,11 +125,11 @@ fn store(
     let name = flags.name.clone().or_else(|| invite.host_name()).ok_or_else(|| {
         usage("the invite has an address instead of a name: write bankfull login NAME")
     })?;
-    let file = config::user_file(environment).ok_or_else(|| {
-        usage("there is no configuration file to store it in: set HOME, or unset BANKFULL_CONFIG")
-    })?;
-    let dir = file.parent().map(Path::to_owned).unwrap_or_default();
-    let token_file = dir.join(format!("{name}.token"));
+    let (file, dir) = own_dir(environment)?;
+    let token_file = match &invite.credential {
+        InviteFor::Token(_) => dir.join(format!("{name}.token")),
+        InviteFor::Key(key) => key_file(*key, &dir)?,
+    };
     let known = config::remote(&name, environment).map_err(usage)?;
     let wanted = config::KnownRemote {
         url: invite.url.clone(),
@@ -65,22 +143,27 @@ fn store(
             other.url
         )));
     }
-    if known.is_none() && token_file.symlink_metadata().is_ok() {
+    let token = match &invite.credential {
+        InviteFor::Token(token) => Some(token),
+        InviteFor::Key(_) => None,
+    };
+    if known.is_none() && token.is_some() && token_file.symlink_metadata().is_ok() {
         return Err(usage(format!(
             "{} exists and belongs to no remote: remove it, or write bankfull login with another \
              name",
             printable(&token_file)
         )));
     }
-    let dir_failed = |e| Error::local(format!("cannot create {}", printable(&dir)), &e);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(dir_failed)?;
-    replace_private(&token_file, &format!("{}\n", invite.token))?;
+    if let Some(token) = token {
+        replace_private(&token_file, &format!("{token}\n"))?;
+    }
     if known.is_none() {
         append(&file, &table(&name, &invite, &token_file))?;
     }
     let (url, file) = (&invite.url, printable(&file));
     Ok(match known {
         None => format!("stored {url} as {name}: in {file}; try bankfull ls {name}:"),
+        Some(_) if token.is_none() => format!("{name}:, {url}, is stored already"),
         Some(_) => format!("replaced the token of {name}:, {url}; try bankfull ls {name}:"),
     })
 }

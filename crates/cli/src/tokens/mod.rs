@@ -14,10 +14,10 @@ use crate::exit::Exit;
 use crate::flags::{Listen, TokenAction, TokenFlags};
 use crate::output::{Output, printable, rfc3339};
 use bankfull::{
-    Error, ErrorKind, Fingerprint, Grant, TokenHash, certificate_fingerprint, check_prefix,
-    default_state_dir, new_token, server_fingerprint,
+    Credential, Error, ErrorKind, Fingerprint, Grant, TokenHash, certificate_fingerprint,
+    check_prefix, default_state_dir, new_token, server_fingerprint,
 };
-use invite::Invite;
+use invite::{Invite, InviteFor};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -125,7 +125,8 @@ pub(crate) fn invite_line(
     fingerprint: Fingerprint,
     token: String,
 ) -> String {
-    Invite { url: url_of(host, port, place), fingerprint, token }.line()
+    let credential = InviteFor::Token(token);
+    Invite { url: url_of(host, port, place), fingerprint, credential }.line()
 }
 
 /// An action and the daemon that it is about.
@@ -182,8 +183,15 @@ impl<'f> Tokens<'f> {
 
     fn create(&self, output: &mut Output) -> Result<(), Error> {
         let name = self.name()?;
-        let token = new_token()?;
-        let mut grant = Grant::new(name, TokenHash::of(token.as_bytes()));
+        let (token, credential) = match self.flags.key {
+            Some(key) => (None, Credential::Key(key)),
+            None => {
+                let token = new_token()?;
+                let hash = TokenHash::of(token.as_bytes());
+                (Some(token), Credential::Token(hash))
+            }
+        };
+        let mut grant = Grant::new(name, credential);
         (grant.read, grant.write) = (!self.flags.write_only, !self.flags.read_only);
         grant.share.clone_from(&self.flags.share);
         grant.prefix = self.flags.prefix.clone().unwrap_or_default();
@@ -193,28 +201,31 @@ impl<'f> Tokens<'f> {
             let text = "the time of --expires is over: give a later one";
             return Err(Error::new(ErrorKind::Usage, text));
         }
-        let invite = self.invite(&grant, &token)?;
+        let line = self.invite(&grant, token.as_deref())?.as_ref().map(Invite::line);
         insert(&self.store, grant)?;
-        let line = invite.as_ref().map(Invite::line);
         if self.flags.json {
-            let shown = json!({ "name": name, "token": token, "invite": line });
+            let key = self.flags.key.map(|key| key.to_string());
+            let shown = json!({ "name": name, "token": token, "key": key, "invite": line });
             output.data_line(&shown.to_string());
             return Ok(());
         }
-        output.data_line(line.as_deref().unwrap_or(&token));
+        line.iter().chain(&token).take(1).for_each(|text| output.data_line(text));
         let file = printable(self.store.path());
-        output.message(&format!(
-            "stored the hash of the token {name} in {file}; it is shown only now: {}",
-            match line.is_some() {
-                true => "give the line to bankfull login on the other side",
-                false => "give it to clients by --token-file",
-            }
-        ));
+        let stored = match self.flags.key {
+            Some(_) => format!("stored the key {name} in {file}"),
+            None => format!("stored the hash of the token {name} in {file}; it is shown only now"),
+        };
+        let way_on = match (line, token) {
+            (Some(_), _) => "give the line to bankfull login on the other side",
+            (None, Some(_)) => "give it to clients by --token-file",
+            (None, None) => "its client gives the private key by --token-file",
+        };
+        output.message(&format!("{stored}: {way_on}"));
         Ok(())
     }
 
-    /// Returns the invite, if one is wanted.
-    fn invite(&self, grant: &Grant, token: &str) -> Result<Option<Invite>, Error> {
+    /// Returns the invite, if one is wanted; a key has no token.
+    fn invite(&self, grant: &Grant, token: Option<&str>) -> Result<Option<Invite>, Error> {
         if !self.flags.invite {
             return Ok(None);
         }
@@ -236,7 +247,11 @@ impl<'f> Tokens<'f> {
             None => server_fingerprint(&self.state_dir)?,
         };
         let url = url_of(&host, port, place);
-        Ok(Some(Invite { url, fingerprint, token: token.to_owned() }))
+        let credential = match grant.credential {
+            Credential::Key(key) => InviteFor::Key(key),
+            Credential::Token(_) => InviteFor::Token(token.unwrap_or_default().to_owned()),
+        };
+        Ok(Some(Invite { url, fingerprint, credential }))
     }
 
     fn list(&self, output: &mut Output) -> Result<(), Error> {
@@ -249,9 +264,14 @@ impl<'f> Tokens<'f> {
         for (name, Stored { grant, created }) in &tokens {
             let rights = rights_of(grant);
             let (expires, is_expired) = (grant.expires.map(time), grant.is_expired(now));
+            let key = match grant.credential {
+                Credential::Key(key) => Some(key.to_string()),
+                Credential::Token(_) => None,
+            };
             if self.flags.json {
                 let line = json!({
                     "name": name,
+                    "key": key,
                     "rights": rights,
                     "share": grant.share,
                     "prefix": grant.prefix.to_string_lossy(),
@@ -269,6 +289,9 @@ impl<'f> Tokens<'f> {
             }
             if let Some(at) = expires {
                 line += &format!(", {} {at}", if is_expired { "expired" } else { "until" });
+            }
+            if let Some(key) = key {
+                line += &format!(", {key}");
             }
             output.data_line(&line);
         }

@@ -1,8 +1,10 @@
-//! File of a daemon's tokens: their hashes, and what they permit.
+//! File of a daemon's tokens: their hashes or client keys, and what they permit.
 
 use crate::flags::instant;
 use crate::output::{printable, rfc3339};
-use bankfull::{Error, ErrorKind, Grant, TokenHash, check_prefix, is_plain_name};
+use bankfull::{
+    ClientKey, Credential, Error, ErrorKind, Grant, TokenHash, check_prefix, is_plain_name,
+};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,7 +31,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(100);
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// First lines of the file.
-const HEADER: &str = "# Tokens of bankfull's daemon, as hashes. Changed by `bankfull token`.\n";
+const HEADER: &str = "# Tokens of bankfull's daemon, as hashes, and client keys. Changed by `bankfull token`.\n";
 
 /// A token in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,9 +185,14 @@ fn text_of(tokens: &BTreeMap<String, Stored>) -> String {
     tokens.iter().fold(HEADER.to_owned(), |mut text, (name, Stored { grant, created })| {
         let rights = rights_of(grant);
         let time = |at: &SystemTime| rfc3339(at.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let (hash, key) = match grant.credential {
+            Credential::Token(hash) => (Some(hash.to_string()), None),
+            Credential::Key(key) => (None, Some(key.to_string())),
+        };
         let path = grant.prefix.to_str().filter(|path| !path.is_empty());
         let values = [
-            ("sha256", Some(grant.token.to_string())),
+            ("sha256", hash),
+            ("key", key),
             ("rights", Some(rights.to_owned())),
             ("share", grant.share.clone()),
             ("prefix", path.map(str::to_owned)),
@@ -248,7 +255,7 @@ fn time(key: &str, text: &str) -> Result<SystemTime, String> {
 /// Parses the table of a token.
 fn one(name: &str, table: &DeTable<'_>) -> Result<Stored, String> {
     let mut created = None;
-    let (mut hash, mut rights) = (None, None);
+    let (mut hash, mut public, mut rights) = (None, None, None);
     let mut grant = Grant::new(name, TokenHash::of(b""));
     for (key, value) in table {
         let key = key.get_ref().as_ref();
@@ -257,6 +264,7 @@ fn one(name: &str, table: &DeTable<'_>) -> Result<Stored, String> {
         };
         match key {
             "sha256" => hash = Some(text.parse::<TokenHash>().map_err(|e| format!("sha256: {e}"))?),
+            "key" => public = Some(text.parse::<ClientKey>().map_err(|e| format!("key: {e}"))?),
             "rights" => rights = Some(text.as_ref()),
             "share" => grant.share = Some(text.to_string()),
             "prefix" => grant.prefix = PathBuf::from(text.as_ref()),
@@ -266,7 +274,12 @@ fn one(name: &str, table: &DeTable<'_>) -> Result<Stored, String> {
         }
     }
     check_prefix(&grant.prefix).map_err(|e| e.to_string())?;
-    grant.token = hash.ok_or("sha256 is missing")?;
+    grant.credential = match (hash, public) {
+        (Some(hash), None) => hash.into(),
+        (None, Some(public)) => public.into(),
+        (None, None) => return Err("sha256 or key is missing".to_owned()),
+        (Some(_), Some(_)) => return Err("sha256 and key exclude each other".to_owned()),
+    };
     (grant.read, grant.write) = match rights {
         Some("read-write") => (true, true),
         Some("read") => (true, false),
@@ -307,10 +320,16 @@ mod tests {
         let first = store.version();
         insert("second").unwrap();
         assert_ne!(store.version(), first);
+        let keyed = Stored { grant: Grant::new("a-key", ClientKey([7; 32])), created: None };
+        let insert_key = |tokens: &mut BTreeMap<_, _>| {
+            tokens.insert("a-key".to_owned(), keyed.clone());
+            Ok(())
+        };
+        store.change(insert_key).unwrap();
         let tokens = store.read().unwrap().unwrap();
         assert_eq!(
             tokens.values().cloned().collect::<Vec<_>>(),
-            [stored("second"), stored("x.y-1")]
+            [keyed, stored("second"), stored("x.y-1")]
         );
         let mode = fs::metadata(store.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -348,7 +367,9 @@ mod tests {
             (whole.clone() + "expires = \"9d\"", 0o600, "expires takes a time such as"),
             (whole.replace("read", "all"), 0o600, "rights takes read, write or read-write"),
             (whole.replace(&hash.to_string(), "00"), 0o600, "sha256: a hash of a token has 64"),
-            ("[token.x]\nrights = \"read\"".to_owned(), 0o600, "sha256 is missing"),
+            ("[token.x]\nrights = \"read\"".to_owned(), 0o600, "sha256 or key is missing"),
+            (whole.clone() + "key = \"ssh-ed25519 AAAA\"", 0o600, "key: write a public key as"),
+            (whole.clone() + &format!("key = \"{}\"", ClientKey([7; 32])), 0o600, "exclude each"),
             ("[token]\nx = 1".to_owned(), 0o600, "write [token.NAME]"),
             ("[token.x".to_owned(), 0o600, "line 1: "),
         ] {

@@ -32,6 +32,7 @@ mod merge;
 mod metadata;
 mod metrics;
 mod names;
+mod notify;
 mod other_kinds;
 mod output;
 mod patterns;

@@ -80,6 +80,18 @@ fn token(here: &Scratch, words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// Runs `bankfull login` of the user with this home directory.
+fn login(home: &Scratch, words: &[&str], text: &str) -> Output {
+    let mut command = command();
+    command.arg("login").args(words).env("HOME", home.path());
+    command.env_remove("BANKFULL_CONFIG").env_remove("XDG_CONFIG_HOME");
+    let piped = command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.stdout(Stdio::piped()).spawn().unwrap();
+    // A command that does not read its input has closed it.
+    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
 /// Returns the token that a command has created.
 fn created(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", err(output));
@@ -254,15 +266,7 @@ fn invite_is_stored_by_login() {
     let invite = created(&shared.token(&words));
     assert!(invite.starts_with("bankfull-invite bankfull://") && !invite.contains('\n'));
     let home = Scratch::new();
-    let login = |words: &[&str], text: &str| {
-        let mut command = command();
-        command.arg("login").args(words).env("HOME", home.path());
-        command.env_remove("BANKFULL_CONFIG").env_remove("XDG_CONFIG_HOME");
-        let piped = command.stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = piped.stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    };
+    let login = |words: &[&str], text: &str| login(&home, words, text);
     let stored = login(&["store"], &invite);
     assert_eq!(stored.status.code(), Some(0), "{}", err(&stored));
     assert!(err(&stored).contains("try bankfull ls store:"), "{}", err(&stored));
@@ -294,6 +298,57 @@ fn invite_is_stored_by_login() {
     assert!(err(&broken).contains("this is no invite"), "{}", err(&broken));
     let unused = ls().arg("x:").env("HOME", home.path()).output().unwrap();
     assert_ne!(unused.status.code(), Some(0));
+}
+
+#[test]
+fn key_proves_its_client_without_a_secret_passed_on() {
+    let shared = Shared::prepared(|before| {
+        created(&token(before, &["create", "other"]));
+    });
+    let [home, stranger] = [Scratch::new(), Scratch::new()];
+    let key = created(&login(&home, &["--key"], ""));
+    assert!(key.starts_with("ed25519:") && key.len() == 72, "{key}");
+    assert_eq!(created(&login(&home, &["--key"], "")), key, "the key stays");
+    let file = home.join(".config/bankfull/client.key");
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    let copy = |home: &Scratch, words: &[&str]| {
+        let mut copy = cp();
+        copy.env_remove("BANKFULL_CONFIG").env_remove("XDG_CONFIG_HOME").env("HOME", home.path());
+        run(copy.args(words).arg("store:alice/x").arg(home.join("x")))
+    };
+    let address = format!("{}:{}", remote_host(), shared.daemon.port);
+    let words = ["create", "laptop", "--key", &key, "--share", "data", "--invite", "--address"];
+    let words: Vec<&str> = words.into_iter().chain([&*address]).collect();
+    let invite = created(&shared.token(&words));
+    assert!(invite.ends_with(&format!(" {key}")), "{invite}");
+    // The invite of another user has no effect, with a key of one's own or without.
+    for _ in 0..2 {
+        let refused = login(&stranger, &["store"], &invite);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains("give the administrator the line"), "{}", err(&refused));
+        created(&login(&stranger, &["--key"], ""));
+    }
+    created(&login(&home, &["store"], &invite));
+    for transport in ["tcp", "quic"] {
+        let words = ["--transport", transport];
+        wait_until("the daemon knows the key", || copy(&home, &words).code == Some(0));
+        assert_eq!(fs::read(home.join("x")).unwrap(), b"alice");
+        fs::remove_file(home.join("x")).unwrap();
+    }
+    let listed = out(&shared.token(&["list"]));
+    assert!(listed.contains(&format!("laptop: read-write in data, {key}\n")), "{listed}");
+    // Another key at its place is unknown, and a revoked one, too.
+    let own = fs::read(&file).unwrap();
+    fs::copy(stranger.join(".config/bankfull/client.key"), &file).unwrap();
+    copy(&home, &[]).expect(5).says(&["the key ed25519:", "is unknown here"]);
+    fs::write(&file, own).unwrap();
+    created(&shared.token(&["revoke", "laptop"]));
+    wait_until("the key is unknown", || copy(&home, &[]).code == Some(5));
+    // A daemon that is given a private key as its token does not start without one.
+    let mut daemon = command();
+    daemon.args(["serve", "--listen", "127.0.0.1:0", "--token-file"]).arg(&file).arg(home.path());
+    daemon.arg("--state-dir").arg(home.join("state"));
+    run(&mut daemon).expect(1).says(&["has the private key of a client", &key]);
 }
 
 #[test]

@@ -150,6 +150,7 @@ fn control(
         data_port: data_port.as_ref().map(|data| data.port),
         fingerprint: data_port.as_ref().map(|data| data.fingerprint),
         data_hosts: data_port.map_or_else(Vec::new, |data| data.hosts),
+        binding: None,
         peer: None,
         log: None,
         min_rtt: None,

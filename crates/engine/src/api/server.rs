@@ -21,6 +21,7 @@ use crate::routes::session_manager::{ControlConn, Policy, SessionManager};
 use crate::routes::slots::Slots;
 use crate::stats::server_status::ServerStatus;
 use crate::transport::buffer_pool::BufferPool;
+use crate::transport::channel_binding::channel_binding;
 use crate::transport::control::{ControlReader, close_when_acked, split};
 use crate::transport::identity::Identity;
 use crate::transport::probe::ProbePort;
@@ -162,11 +163,12 @@ impl Server {
     /// Sessions at present, and what all have carried since the start.
     #[must_use]
     pub fn status(&self) -> ServerStatus {
-        let [staged, staging_limit] = self.sessions.policy.buffer_pool.usage();
+        let usage = self.sessions.policy.buffer_pool.usage();
         ServerStatus {
             pending: self.acceptor.pending_count() as u64,
-            staged,
-            staging_limit,
+            staged: usage.used,
+            staging_limit: usage.limit,
+            staging_wait: usage.waited,
             ..self.sessions.status()
         }
     }
@@ -421,6 +423,7 @@ impl Server {
         let handle = socket.try_clone().map_err(failed)?;
         let connection = socket.try_clone().map_err(failed)?;
         let watched = socket.try_clone().map_err(failed)?;
+        let binding = channel_binding(tls.as_ref(), &socket);
         let (input, output) = split(tls, socket).map_err(failed)?;
         let (on_authenticated, on_request) = (deadline.on_authenticated(), deadline.on_request());
         let address = handle.peer().ok_or_else(|| failed(io::ErrorKind::NotConnected.into()))?;
@@ -433,6 +436,7 @@ impl Server {
             data_port: None,
             data_hosts: Vec::new(),
             fingerprint: None,
+            binding,
             peer: Some(address.ip()),
             log: Some(log.clone()),
             min_rtt: handle.tcp_info().and_then(|info| info.min_rtt),

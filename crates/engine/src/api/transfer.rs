@@ -439,7 +439,6 @@ impl Transfer {
             Direction::Push => vec![remote_path(&self.options.destination)],
             Direction::Pull => self.options.sources.iter().map(remote_path).collect(),
         };
-        let token = self.options.daemon.token.clone();
         let items = match direction {
             Direction::Push => {
                 self.options.overrides.check_sender()?;
@@ -455,7 +454,6 @@ impl Transfer {
             context: &self.context,
             direction,
             remote_paths,
-            token,
             items,
             earlier,
             lost,

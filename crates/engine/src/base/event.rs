@@ -166,6 +166,8 @@ pub enum Event {
         path: PathBuf,
         /// One line: what happened, and the way out.
         message: String,
+        /// Stable name of the cause, such as `no-space`.
+        cause: &'static str,
         /// True if the source disappeared after it was listed.
         vanished: bool,
     },

@@ -9,6 +9,7 @@ pub(crate) mod event;
 pub(crate) mod event_log;
 pub(crate) mod failure_fold;
 pub(crate) mod fs_names;
+pub(crate) mod hex;
 pub(crate) mod location;
 pub(crate) mod log_limiter;
 pub(crate) mod owner_access;

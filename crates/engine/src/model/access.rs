@@ -1,6 +1,8 @@
 //! Access of clients to a daemon: directories under names, and tokens with what they permit.
 
+use super::client_key::ClientKey;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::hex;
 use bankfull_control::{Bytes, Rate};
 use std::fmt;
 use std::net::IpAddr;
@@ -31,7 +33,7 @@ impl TokenHash {
 
 impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(&self.0, f)
     }
 }
 
@@ -40,13 +42,28 @@ impl FromStr for TokenHash {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let malformed = || Error::new(ErrorKind::Usage, "a hash of a token has 64 hex digits");
-        let is_hex = text.len() == 2 * TOKEN_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let mut hash = [0; TOKEN_BYTES];
-        for (at, byte) in hash.iter_mut().enumerate() {
-            let digits = text.get(2 * at..2 * at + 2).filter(|_| is_hex).ok_or_else(malformed)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| malformed())?;
-        }
-        Ok(Self(hash))
+        hex::parse(text).map(Self).ok_or_else(malformed)
+    }
+}
+
+/// Credential of a client, as the daemon keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// Hash of a token.
+    Token(TokenHash),
+    /// Public key, which the client proves.
+    Key(ClientKey),
+}
+
+impl From<TokenHash> for Credential {
+    fn from(hash: TokenHash) -> Self {
+        Self::Token(hash)
+    }
+}
+
+impl From<ClientKey> for Credential {
+    fn from(key: ClientKey) -> Self {
+        Self::Key(key)
     }
 }
 
@@ -60,13 +77,13 @@ pub fn new_token() -> Result<String, Error> {
     Ok(format!("{TOKEN_PREFIX}{}", TokenHash(bytes)))
 }
 
-/// Permissions of a token.
+/// Permissions of a token or of a client key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// Name of the token, for messages and logs.
     pub name: String,
-    /// Hash of the token.
-    pub token: TokenHash,
+    /// Hash of the token, or the key.
+    pub credential: Credential,
     /// The only share that it is valid for; `None`: all.
     pub share: Option<String>,
     /// Directory beneath the share, or beneath the served directory, that it is limited to.
@@ -80,11 +97,12 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// A token with all permissions, for ever.
+    /// A token or a key with all permissions, for ever.
     #[must_use]
-    pub fn new(name: impl Into<String>, token: TokenHash) -> Self {
+    pub fn new(name: impl Into<String>, credential: impl Into<Credential>) -> Self {
+        let (name, credential) = (name.into(), credential.into());
         let (share, prefix, expires) = (None, PathBuf::new(), None);
-        Self { name: name.into(), token, share, prefix, read: true, write: true, expires }
+        Self { name, credential, share, prefix, read: true, write: true, expires }
     }
 
     /// True from the time on at which it is refused.

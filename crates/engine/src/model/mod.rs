@@ -1,7 +1,8 @@
-//! Plain data of a transfer: options, access to a daemon, overrides, rate limits, path cache, merge
-//! conflicts.
+//! Plain data of a transfer: options, access to a daemon, client keys, overrides, rate limits, path
+//! cache, merge conflicts.
 
 pub(crate) mod access;
+pub(crate) mod client_key;
 pub(crate) mod io_method;
 pub(crate) mod merge_conflicts;
 pub(crate) mod metadata;

@@ -1,7 +1,9 @@
 //! Options of transfers and servers, with their defaults and sources.
 
 use super::access::{Grant, Share};
+use super::client_key::ClientKeyPair;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::hex;
 use bankfull_control::{Bytes, Rate};
 use std::ffi::OsString;
 use std::fmt;
@@ -94,7 +96,7 @@ pub struct Fingerprint(pub [u8; 32]);
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex::write(&self.0, f)
     }
 }
 
@@ -110,16 +112,7 @@ impl FromStr for Fingerprint {
                 ),
             )
         };
-        let digits = text.strip_prefix("sha256:").ok_or_else(bad)?;
-        let mut out = [0; 32];
-        if digits.len() != 64 || !digits.is_ascii() {
-            return Err(bad());
-        }
-        for (byte, pair) in out.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
-        }
-        Ok(Self(out))
+        text.strip_prefix("sha256:").and_then(hex::parse).map(Self).ok_or_else(bad)
     }
 }
 
@@ -143,6 +136,8 @@ pub enum Transport {
 pub struct DaemonOptions {
     /// Access token of the daemon.
     pub token: Option<Vec<u8>>,
+    /// Private key that proves this client, instead of a token.
+    pub key: Option<ClientKeyPair>,
     /// Fingerprint that the daemon must present.
     pub fingerprint: Option<Fingerprint>,
     /// Trusts an unknown daemon and remembers it.

@@ -1,4 +1,4 @@
-//! Access of a daemon's clients: who they are by their token, and which directory a request is for.
+//! Access of a daemon's clients: their permissions by token or key, and the directory of a request.
 //!
 //! Paths of a request begin with the name of a share, if there are shares, and with the directory
 //! that the token is limited to. Both are removed: what remains is resolved beneath that directory
@@ -7,12 +7,16 @@
 use crate::base::error::{Error, ErrorKind, os_message};
 use crate::file_io::root::PathRoot;
 use crate::file_io::storage_quota::StorageQuota;
-use crate::model::access::{Grant, Share, TokenHash, is_plain_name};
+use crate::model::access::{Credential, Grant, Share, TokenHash, is_plain_name};
+use crate::model::client_key::{ClientKey, is_proven};
 use crate::model::options::{Access, Served};
 use crate::model::shared_limit::SharedLimit;
 use crate::model::throttle::Throttle;
 use crate::session::Session;
-use bankfull_proto::wire::control::{Cause, Direction, EarlierRules, Failure, Open, PathBytes};
+use crate::transport::channel_binding::ChannelBinding;
+use bankfull_proto::wire::control::{
+    Cause, Direction, EarlierRules, Failure, Hello, Open, PathBytes,
+};
 use bankfull_sys::Dir;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,7 +28,8 @@ use std::time::SystemTime;
 /// A client that has authenticated.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
-    token: Option<TokenHash>,
+    /// Token, or proven key; `None` if none was needed.
+    credential: Option<Credential>,
     /// Permissions of its token; `None`: all.
     grant: Option<Arc<Grant>>,
 }
@@ -133,7 +138,7 @@ enum Places {
 #[derive(Debug)]
 struct Rules {
     token: Option<TokenHash>,
-    grants: Option<HashMap<TokenHash, Arc<Grant>>>,
+    grants: Option<HashMap<Credential, Arc<Grant>>>,
     places: Arc<Places>,
     is_read_only: bool,
 }
@@ -171,8 +176,7 @@ impl AccessControl {
 
     /// True if clients need a token.
     pub(crate) fn needs_token(&self) -> bool {
-        let rules = self.rules();
-        rules.token.is_some() || rules.grants.is_some()
+        self.rules().needs_token()
     }
 
     /// Replaces the tokens with permissions of their own, and nothing else.
@@ -180,7 +184,7 @@ impl AccessControl {
         let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *rules = Arc::new(Rules {
             token: rules.token,
-            grants: Some(by_token(grants)),
+            grants: Some(by_credential(grants)),
             places: Arc::clone(&rules.places),
             is_read_only: rules.is_read_only,
         });
@@ -190,14 +194,31 @@ impl AccessControl {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the client with this token.
+    /// Returns the client with the token or the key of its first message.
+    ///
+    /// A signature is verified only if its key is known: strangers cost a lookup.
     ///
     /// # Errors
-    /// [`Cause::BadToken`] without a valid token, if one is required.
-    pub(crate) fn authenticate(&self, token: Option<&[u8]>) -> Result<Client, Error> {
-        let token = token.map(TokenHash::of);
-        let grant = self.rules().grant(token, SystemTime::now())?;
-        Ok(Client { token, grant })
+    /// [`Cause::BadToken`] without a valid token or key, if one is required.
+    pub(crate) fn authenticate(
+        &self,
+        hello: &Hello,
+        binding: Option<&ChannelBinding>,
+    ) -> Result<Client, Error> {
+        let rules = self.rules();
+        // What is not proven now must not count once rules change.
+        let proof = hello.key.as_ref().filter(|_| rules.needs_token());
+        let credential = match (proof, &hello.token) {
+            (Some(proof), _) => Some(ClientKey(proof.public).into()),
+            (None, token) => token.as_deref().map(|token| TokenHash::of(token).into()),
+        };
+        let grant = rules.grant(credential, SystemTime::now())?;
+        let is_signed = |proof| binding.is_some_and(|own| is_proven(proof, own));
+        if !proof.is_none_or(is_signed) {
+            let text = "the signature of the client key is not for this connection: try again";
+            return Err(Failure::new(Cause::BadToken, text).into());
+        }
+        Ok(Client { credential, grant })
     }
 
     /// Checks that a client of a running session still has its permissions.
@@ -205,10 +226,11 @@ impl AccessControl {
     /// # Errors
     /// [`Cause::BadToken`] once its token has expired, was revoked, or permits something else.
     pub(crate) fn check(&self, client: &Client) -> Result<(), Error> {
-        if self.rules().grant(client.token, SystemTime::now()).is_ok_and(|at| at == client.grant) {
+        let grant = self.rules().grant(client.credential, SystemTime::now());
+        if grant.is_ok_and(|grant| grant == client.grant) {
             return Ok(());
         }
-        let text = match (client.token, client.name()) {
+        let text = match (client.credential, client.name()) {
             (None, _) => "a token is needed from now on".to_owned(),
             (_, None) => "the token of this session was revoked".to_owned(),
             (_, Some(name)) => format!("the token {name} has expired or was revoked"),
@@ -269,44 +291,54 @@ impl Rules {
             }
         };
         let token = access.token.as_deref().map(TokenHash::of);
-        let grants = access.grants.as_deref().map(by_token);
+        let grants = access.grants.as_deref().map(by_credential);
         Ok(Self { token, grants, places: Arc::new(places), is_read_only: access.read_only })
     }
 
-    /// Returns the permissions of a token; `None`: all.
+    /// True if clients need a token or a key.
+    fn needs_token(&self) -> bool {
+        self.token.is_some() || self.grants.is_some()
+    }
+
+    /// Returns the permissions of a token or a key; `None`: all.
     ///
     /// Hashes are compared, so that the time of a comparison tells nothing about a token.
     fn grant(
         &self,
-        token: Option<TokenHash>,
+        credential: Option<Credential>,
         now: SystemTime,
     ) -> Result<Option<Arc<Grant>>, Error> {
-        if self.token.is_none() && self.grants.is_none() {
+        if !self.needs_token() {
             return Ok(None);
         }
         let refused = |text: &str| Err(Failure::new(Cause::BadToken, text).into());
-        let Some(token) = token else {
+        let Some(credential) = credential else {
             return refused("a token is needed: give --token-file FILE or set BANKFULL_TOKEN");
         };
-        if self.token == Some(token) {
+        if self.token.map(Credential::Token) == Some(credential) {
             return Ok(None);
         }
-        match self.grants.as_ref().and_then(|grants| grants.get(&token)) {
-            Some(grant) if grant.is_expired(now) => refused(&format!(
+        let grant = self.grants.as_ref().and_then(|grants| grants.get(&credential));
+        match (grant, credential) {
+            (Some(grant), _) if grant.is_expired(now) => refused(&format!(
                 "the token {} has expired: ask the administrator of the server for another one",
                 grant.name
             )),
-            Some(grant) => Ok(Some(Arc::clone(grant))),
-            None => {
+            (Some(grant), _) => Ok(Some(Arc::clone(grant))),
+            (None, Credential::Key(key)) => refused(&format!(
+                "the key {key} is unknown here: ask the administrator of the server to add it by \
+                 bankfull token create NAME --key"
+            )),
+            (None, Credential::Token(_)) => {
                 refused("the token is wrong: ask the administrator of the server for the right one")
             }
         }
     }
 }
 
-/// Returns permissions by the hashes of their tokens.
-fn by_token(grants: &[Grant]) -> HashMap<TokenHash, Arc<Grant>> {
-    grants.iter().map(|grant| (grant.token, Arc::new(grant.clone()))).collect()
+/// Returns permissions by their tokens and keys.
+fn by_credential(grants: &[Grant]) -> HashMap<Credential, Arc<Grant>> {
+    grants.iter().map(|grant| (grant.credential, Arc::new(grant.clone()))).collect()
 }
 
 /// Returns device and inode of a directory.
@@ -519,6 +551,7 @@ fn below<'p>(path: &'p [u8], mount: &Path) -> Option<&'p [u8]> {
 mod tests {
     use super::*;
     use crate::model::access::Network;
+    use crate::model::client_key::ClientKeyPair;
     use bankfull_proto::wire::control::Bytes;
 
     fn request(direction: Direction, paths: &[&str]) -> Open {
@@ -528,6 +561,11 @@ mod tests {
 
     fn pull(paths: &[&str]) -> Open {
         request(Direction::Pull, paths)
+    }
+
+    fn enter(control: &AccessControl, token: Option<&[u8]>) -> Result<Client, Error> {
+        let hello = Hello { token: token.map(<[u8]>::to_vec), ..Hello::default() };
+        control.authenticate(&hello, None)
     }
 
     fn grant(share: Option<&str>, prefix: &str) -> Grant {
@@ -578,7 +616,7 @@ mod tests {
     #[test]
     fn token_is_limited_to_its_share_and_prefix() {
         let (_dir, control) = control(Some(vec![grant(Some("data"), "alice")]));
-        let client = control.authenticate(Some(b"t")).unwrap();
+        let client = enter(&control, Some(b"t")).unwrap();
         assert_eq!(client.name(), Some("t"));
         let place = |open: &mut Open| control.place(&client, None, open);
         let mut open = pull(&["data/alice/deep"]);
@@ -607,13 +645,13 @@ mod tests {
         let mut access = Access::new(Served::Root(dir.path().to_owned()));
         (access.grants, access.read_only) = (Some(vec![grant(None, "in")]), true);
         let control = AccessControl::open(&access).unwrap();
-        let client = control.authenticate(Some(b"t")).unwrap();
+        let client = enter(&control, Some(b"t")).unwrap();
         let mut open = pull(&["/in/x"]);
         assert!(control.place(&client, None, &mut open).unwrap().is_read_only);
         assert_eq!(open.paths[0].0, b"x");
         assert!(control.place(&client, None, &mut pull(&["x"])).is_err());
         control.set_grants(&[grant(Some("in"), "")]);
-        let other = control.authenticate(Some(b"t")).unwrap();
+        let other = enter(&control, Some(b"t")).unwrap();
         let error = control.place(&other, None, &mut pull(&["in/x"])).unwrap_err().to_string();
         assert!(error.contains("this server has none"), "{error}");
     }
@@ -623,7 +661,7 @@ mod tests {
         let rights = |read, write| {
             let grant = Grant { read, write, ..grant(None, "") };
             let (_dir, control) = control(Some(vec![grant]));
-            let client = control.authenticate(Some(b"t")).unwrap();
+            let client = enter(&control, Some(b"t")).unwrap();
             let mut removing = pull(&["data/x"]);
             removing.remove_sources = Some(true);
             let mut comparing = request(Direction::Push, &["data"]);
@@ -639,9 +677,9 @@ mod tests {
     #[test]
     fn credentials_are_checked_again_when_they_change() {
         let (dir, control) = control(Some(vec![grant(None, "")]));
-        let client = control.authenticate(Some(b"t")).unwrap();
+        let client = enter(&control, Some(b"t")).unwrap();
         assert!(control.check(&client).is_ok());
-        assert!(control.authenticate(None).is_err() && control.authenticate(Some(b"u")).is_err());
+        assert!(enter(&control, None).is_err() && enter(&control, Some(b"u")).is_err());
         // A refused change leaves the rules as they were.
         let missing = Access::new(Served::Root("/nonexistent/x".into()));
         assert!(control.replace(&missing).is_err());
@@ -656,9 +694,45 @@ mod tests {
         control.replace(&access).unwrap();
         let error = control.check(&client).unwrap_err().to_string();
         assert!(error.contains("the token t has expired or was revoked"), "{error}");
-        assert!(control.authenticate(Some(b"own")).unwrap().name().is_none());
-        let error = control.authenticate(Some(b"t")).unwrap_err().to_string();
+        assert!(enter(&control, Some(b"own")).unwrap().name().is_none());
+        let error = enter(&control, Some(b"t")).unwrap_err().to_string();
         assert!(error.contains("the token t has expired"), "{error}");
+    }
+
+    #[test]
+    fn key_is_proven_before_it_counts() {
+        let (own, other) = ([7; 32], [8; 32]);
+        let pair = ClientKeyPair::generate().unwrap();
+        let hello = Hello { key: Some(pair.prove(&own)), ..Hello::default() };
+        let keyed = Grant { credential: pair.public().into(), ..grant(Some("data"), "") };
+        let (_dir, control) = control(Some(vec![keyed.clone()]));
+        let client = control.authenticate(&hello, Some(&own)).unwrap();
+        assert!(client.name() == Some("t") && control.check(&client).is_ok());
+        for binding in [Some(&other), None] {
+            let error = control.authenticate(&hello, binding).unwrap_err().to_string();
+            assert!(error.contains("is not for this connection"), "{error}");
+        }
+        // Neither its public key nor a token with a key's bytes is a credential.
+        for token in [pair.public().to_string().as_bytes(), &pair.public().0[..]] {
+            assert!(enter(&control, Some(token)).is_err());
+        }
+        control.set_grants(&[]);
+        let error = control.check(&client).unwrap_err().to_string();
+        assert!(error.contains("the token t has expired or was revoked"), "{error}");
+        let error = control.authenticate(&hello, Some(&own)).unwrap_err().to_string();
+        assert!(error.contains(&format!("the key {} is unknown", pair.public())), "{error}");
+    }
+
+    #[test]
+    fn unproven_key_does_not_count_later() {
+        let pair = ClientKeyPair::generate().unwrap();
+        let hello = Hello { key: Some(pair.prove(&[7; 32])), ..Hello::default() };
+        let (_dir, control) = control(None);
+        let client = control.authenticate(&hello, Some(&[8; 32])).unwrap();
+        assert!(control.check(&client).is_ok());
+        control.set_grants(&[Grant::new("t", pair.public())]);
+        let error = control.check(&client).unwrap_err().to_string();
+        assert!(error.contains("a token is needed from now on"), "{error}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::session::interface_sharing::InterfaceSharing;
 use crate::stats::server_status::ServerStatus;
 use crate::stats::session_stats::SessionStats;
 use crate::transport::buffer_pool::BufferPool;
+use crate::transport::channel_binding::ChannelBinding;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::{DataStream, Unattached, read_attach};
 use crate::transport::entry_quota::EntryQuota;
@@ -105,10 +106,10 @@ pub(crate) struct ControlConn {
     pub(crate) close: CloseFn,
     /// Slots that the session's connections need.
     pub(crate) slots: Arc<Slots>,
-    /// Data port of an agent.
     pub(crate) data_port: Option<u16>,
     pub(crate) data_hosts: Vec<String>,
     pub(crate) fingerprint: Option<[u8; 32]>,
+    pub(crate) binding: Option<ChannelBinding>,
     /// Source address required of the client's datagrams, if any.
     pub(crate) peer: Option<IpAddr>,
     /// Limit of the log lines about the client; `None` if there is only one client.
@@ -248,7 +249,7 @@ impl SessionManager {
             return Err(WireError::Unexpected("no hello").into());
         };
         let version = common_version(hello.min_version, hello.max_version)?;
-        let client = self.access.authenticate(hello.token.as_deref())?;
+        let client = self.access.authenticate(&hello, conn.binding.as_ref())?;
         conn.reader.set_authenticated();
         std::mem::replace(&mut conn.on_authenticated, Box::new(|| {}))();
         let is_draining = || self.draining.is_cancelled();
@@ -269,11 +270,10 @@ impl SessionManager {
             timeout_ms: u64::try_from(self.policy.timeout.as_millis()).ok(),
             ..Welcome::default()
         };
-        let random = |out: &mut [u8]| {
-            bankfull_sys::random(out).map_err(|e| Error::local("cannot read random bytes", &e))
-        };
-        random(&mut welcome.session)?;
-        random(&mut welcome.session_key)?;
+        for random in [&mut welcome.session[..], &mut welcome.session_key] {
+            let failed = |e| Error::local("cannot read random bytes", &e);
+            bankfull_sys::random(random).map_err(failed)?;
+        }
         conn.write(&Message::Welcome(welcome.clone()))?;
         Ok((client, welcome, slots))
     }

@@ -2,6 +2,7 @@
 
 use super::transport_stats::TransportStats;
 use bankfull_control::{Bytes, StageTimes};
+use std::time::Duration;
 
 /// Sessions of a daemon in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct ServerStatus {
     pub staged: Bytes,
     /// Limit of that data; zero before anything is received.
     pub staging_limit: Bytes,
+    /// Time since the start in which data streams waited for the disk.
+    pub staging_wait: Duration,
 }
 
 impl ServerStatus {
@@ -54,7 +57,6 @@ impl ServerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn each_direction_counts_its_own_bytes() {

@@ -94,7 +94,8 @@ impl<'a> SessionStats<'a> {
         }
         add(&self.counts.files_vanished, u64::from(vanished));
         let message = printable(&failure.text);
-        self.event(Event::FileFailed { path, message, vanished });
+        let cause = failure.cause().name();
+        self.event(Event::FileFailed { path, message, cause, vanished });
     }
 
     /// Records a failure or a warning that the peer reports.

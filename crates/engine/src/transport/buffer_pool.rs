@@ -78,6 +78,17 @@ pub(crate) struct BufferStatus {
     pub(crate) change: Option<(Instant, Reason)>,
 }
 
+/// Use of the memory for received data.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StagingUsage {
+    /// Bytes in use.
+    pub(crate) used: Bytes,
+    /// Their present limit.
+    pub(crate) limit: Bytes,
+    /// Time since the start in which streams waited for memory.
+    pub(crate) waited: Duration,
+}
+
 /// Memory quota for the unread data of one QUIC connection.
 pub(crate) struct UnreadQuota(Arc<BufferPool>);
 
@@ -104,11 +115,19 @@ struct PoolState {
     shares: u64,
     /// Streams that wait for a chunk, in order.
     waiting: VecDeque<Arc<PoolShare>>,
-    /// Time since which streams have waited.
-    full_since: Option<Instant>,
+    /// Time in which streams have waited.
+    full: FullTime,
     /// Start of the present epoch.
     epoch_start: Instant,
     epoch: Interval,
+}
+
+/// Time in which at least one stream waited for a chunk.
+#[derive(Debug, Default)]
+struct FullTime {
+    /// Start of the time that is not counted yet.
+    since: Option<Instant>,
+    total: Duration,
 }
 
 /// Share of one stream in the pool.
@@ -196,10 +215,14 @@ impl BufferPool {
         })
     }
 
-    /// Returns the bytes in use and their present limit; zeros if nothing is received.
-    pub(crate) fn usage(&self) -> [Bytes; 2] {
+    /// Returns the present use; zeros if nothing is received.
+    pub(crate) fn usage(&self) -> StagingUsage {
         let state = lock(&self.state);
-        let usage = state.as_ref().map(|state| [Bytes(state.used_bytes), state.controller.size()]);
+        let usage = state.as_ref().map(|state| StagingUsage {
+            used: Bytes(state.used_bytes),
+            limit: state.controller.size(),
+            waited: state.full.total,
+        });
         usage.unwrap_or_default()
     }
 
@@ -226,7 +249,7 @@ impl PoolState {
             spare: Vec::new(),
             shares: 0,
             waiting: VecDeque::new(),
-            full_since: None,
+            full: FullTime::default(),
             epoch_start: now,
             epoch: empty_interval(0, 0.0),
         };
@@ -305,9 +328,11 @@ impl PoolState {
 
     /// Adds the time during which a stream waited for a chunk.
     fn add_wait_time(&mut self, now: Instant) {
-        if let Some(since) = self.full_since {
-            self.epoch.blocked_time += now.saturating_duration_since(since.max(self.epoch_start));
-            self.full_since = (!self.waiting.is_empty()).then_some(now);
+        if let Some(since) = self.full.since {
+            let waited = now.saturating_duration_since(since.max(self.epoch_start));
+            self.epoch.blocked_time += waited;
+            self.full.total += waited;
+            self.full.since = (!self.waiting.is_empty()).then_some(now);
         }
     }
 
@@ -425,7 +450,7 @@ impl PoolShare {
             }
             if !std::mem::replace(&mut has_queued, true) {
                 state.waiting.push_back(Arc::clone(self));
-                state.full_since.get_or_insert(now);
+                state.full.since.get_or_insert(now);
             }
             // While all streams wait, no other thread ends the epoch.
             let left =

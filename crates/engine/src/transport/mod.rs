@@ -2,6 +2,7 @@
 //! data transferred.
 
 pub(crate) mod buffer_pool;
+pub(crate) mod channel_binding;
 pub(crate) mod control;
 pub(crate) mod credit;
 pub(crate) mod data_stream;

@@ -92,6 +92,35 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Returns the stable name used in JSON lines and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Other => "other",
+            Self::NotFound => "not-found",
+            Self::Permission => "permission",
+            Self::NotADirectory => "not-a-directory",
+            Self::IsADirectory => "is-a-directory",
+            Self::NoSpace => "no-space",
+            Self::SourceChanged => "source-changed",
+            Self::SourceVanished => "source-vanished",
+            Self::Io => "io",
+            Self::BadToken => "bad-token",
+            Self::NoCommonVersion => "no-common-version",
+            Self::Busy => "busy",
+            Self::Protocol => "protocol",
+            Self::ReadOnly => "read-only",
+            Self::UnencryptedRefused => "unencrypted-refused",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Verification => "verification",
+            Self::OutsideRoot => "outside-root",
+            Self::Usage => "usage",
+            Self::Warning => "warning",
+            Self::DeleteLimit => "delete-limit",
+        }
+    }
+
     /// Returns the cause of a code; unknown codes read as [`Cause::Other`].
     fn from_code(code: u16) -> Self {
         const ALL: [Cause; 22] = [

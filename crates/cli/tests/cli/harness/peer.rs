@@ -429,6 +429,55 @@ fn client_config() -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
+/// Connects and sends first bytes; reads then wait for 10 ms at most.
+pub(crate) fn polled_tls_to(port: u16, first: &[u8]) -> Wire {
+    let socket = tcp_to(port);
+    let name = ServerName::try_from("bankfull").unwrap();
+    let connection = ClientConnection::new(client_config(), name).unwrap();
+    let limits = socket.try_clone().unwrap();
+    let mut wire = StreamOwned::new(connection, socket);
+    // The handshake is within the first write.
+    wire.write_all(first).and_then(|()| wire.flush()).unwrap();
+    limits.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
+    Box::new(wire)
+}
+
+/// A server that hands over connections after the handshake and the magic.
+pub(crate) struct TlsServer {
+    pub(crate) port: u16,
+    fingerprint: [u8; 32],
+}
+
+impl TlsServer {
+    /// Starts it; reads of its connections wait for 10 ms at most.
+    pub(crate) fn start(serve: impl Fn(Wire, [u8; 8]) + Send + Sync + 'static) -> Self {
+        let (config, fingerprint) = server_config();
+        let server = FakeServer::raw(move |socket| {
+            socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
+            let limits = socket.try_clone().unwrap();
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut wire = StreamOwned::new(connection, socket);
+            let mut magic = [0; MAGIC.len()];
+            // A client may close a connection that it does not need.
+            if wire.read_exact(&mut magic).is_ok() {
+                limits.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
+                serve(Box::new(wire), magic);
+            }
+        });
+        Self { port: server.port, fingerprint }
+    }
+
+    /// Returns the flag with which clients trust it.
+    pub(crate) fn trust(&self) -> [String; 2] {
+        let hex: String = self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
+        ["--fingerprint".to_owned(), format!("sha256:{hex}")]
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        remote_url(self.port, path)
+    }
+}
+
 /// Returns the configuration, and the SHA-256 of the certificate.
 fn server_config() -> (Arc<ServerConfig>, [u8; 32]) {
     let made = rcgen::generate_simple_self_signed(vec!["bankfull".to_owned()]).unwrap();

@@ -11,6 +11,7 @@ use crate::model::options::{DaemonOptions, Fingerprint, Transport, default_state
 use crate::model::path_cache::LossRecord;
 use crate::model::transfer_options::TransferOptions;
 use crate::transport::buffer_pool::BufferPool;
+use crate::transport::channel_binding::channel_binding;
 use crate::transport::control::{ControlReader, RERUN_HINT, close_when_acked, split};
 use crate::transport::known_hosts::KnownHosts;
 use crate::transport::quic::QuicPort;
@@ -182,9 +183,10 @@ fn admit(
     let is_encrypted = encryption || socket.is_encrypted();
     let peer = control_peer(socket, tls, target)?;
     let actual = Request { options: &options, ..request.clone() };
-    let (token, open) = (actual.token.clone(), actual.open(actual.streams()(rtt)));
+    let (token, key) = (options.daemon.token.clone(), options.daemon.key.clone());
+    let open = actual.open(actual.streams()(rtt));
     let (peer, (welcome, request_sent)) =
-        peer.run_greeting(cancel, move |peer| peer.handshake_and_open(token, &open))?;
+        peer.run_greeting(cancel, move |peer| peer.handshake_and_open(token, key.as_ref(), &open))?;
     let connector = Connector::new(dialer, pending, is_encrypted.then_some(fingerprint), &welcome);
     let is_fallback = quic_error.is_some();
     Ok(Admitted { options, peer, connector, welcome, rtt, request_sent, port, is_fallback })
@@ -201,6 +203,7 @@ fn control_peer(
     let route = if tls.is_some() { Route::Daemon } else { Route::Quic };
     let wake = socket.try_clone().map_err(lost)?;
     let close = socket.try_clone().map_err(lost)?;
+    let binding = channel_binding(tls.as_ref(), &socket);
     let (input, output) = split(tls, socket).map_err(lost)?;
     Ok(Peer {
         reader: ControlReader::new(input, name.to_owned(), RERUN_HINT),
@@ -211,6 +214,7 @@ fn control_peer(
         route,
         max_noise_bytes: 0,
         greeting_time: target.timeout,
+        binding,
     })
 }
 

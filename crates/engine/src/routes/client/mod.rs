@@ -13,6 +13,7 @@ use crate::base::event::{Event, EventSink, Route, Summary};
 use crate::base::event_log::session_span;
 use crate::base::sync::Latch;
 use crate::file_io::roots::{SendRules, SourceItem};
+use crate::model::client_key::ClientKeyPair;
 use crate::model::path_cache::{LossRecord, PathCache, PathMetrics, TransportResult};
 use crate::model::shared_limit::SharedLimit;
 use crate::model::transfer_options::{Purpose, TransferOptions};
@@ -24,6 +25,7 @@ use crate::run::streams::{Connect, StreamSource};
 use crate::session::Session;
 use crate::stats::lost_sessions::{LostSessions, SessionTotals};
 use crate::stats::session_stats::SessionStats;
+use crate::transport::channel_binding::ChannelBinding;
 use crate::transport::control::{ControlReader, Outbox, write_now};
 use crate::transport::data_stream::DataStream;
 use crate::transport::entry_quota::EntryQuota;
@@ -33,7 +35,7 @@ use crate::tuning::{Autotune, ProbeChannel};
 use bankfull_control::{Bytes, Limit, LossSample};
 use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::wire::control::{
-    self, Direction, Hello, Message, Open, Opened, PathBytes, Welcome,
+    self, Direction, Hello, KeyProof, Message, Open, Opened, PathBytes, Welcome,
 };
 use bankfull_proto::wire::{MAX_VERSION, MIN_VERSION, WireError, common_version};
 use connector::Connector;
@@ -70,6 +72,8 @@ pub(crate) struct Peer {
     pub(crate) max_noise_bytes: usize,
     /// Time that remains for the peer's messages up to `Opened`.
     pub(crate) greeting_time: Duration,
+    /// Channel binding that a client key signs; `None` over ssh.
+    pub(crate) binding: Option<ChannelBinding>,
 }
 
 /// The transfer requested from the peer, and what this side knows of it.
@@ -81,7 +85,6 @@ pub(crate) struct Request<'t> {
     pub(crate) direction: Direction,
     /// Paths on the peer's host, as typed.
     pub(crate) remote_paths: Vec<PathBytes>,
-    pub(crate) token: Option<Vec<u8>>,
     /// Sources, if they are on this side.
     pub(crate) items: Vec<SourceItem>,
     /// Measurements of the path by earlier copies; empty if the user has set the parameters.
@@ -144,7 +147,7 @@ impl Peer {
 
     /// Sends `Hello`, and waits for the first byte of the peer's output.
     pub(crate) fn send_hello(&mut self) -> Result<(), Error> {
-        write_now(&mut *self.output, &greeting(None)?, &self.name)?;
+        write_now(&mut *self.output, &greeting(None, None)?, &self.name)?;
         self.reader.wait_for_first_byte()
     }
 
@@ -153,9 +156,11 @@ impl Peer {
     pub(crate) fn handshake_and_open(
         &mut self,
         token: Option<Vec<u8>>,
+        key: Option<&ClientKeyPair>,
         open: &Open,
     ) -> Result<(Welcome, bool), Error> {
-        let mut greeting = greeting(token)?;
+        let key = self.binding.and_then(|binding| key.map(|key| key.prove(&binding)));
+        let mut greeting = greeting(token, key)?;
         let request = control::encode(&Message::Open(open.clone()))?;
         let fits =
             MIN_VERSION == MAX_VERSION && greeting.len() + request.len() <= MAX_GREETING_BYTES;
@@ -197,9 +202,9 @@ impl Peer {
 }
 
 /// Magic and `Hello`.
-fn greeting(token: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
-    let hello =
-        Hello { min_version: MIN_VERSION, max_version: MAX_VERSION, software: software(), token };
+fn greeting(token: Option<Vec<u8>>, key: Option<KeyProof>) -> Result<Vec<u8>, Error> {
+    let (min_version, max_version) = (MIN_VERSION, MAX_VERSION);
+    let hello = Hello { min_version, max_version, software: software(), token, key };
     let mut bytes = control::MAGIC.to_vec();
     bytes.extend_from_slice(&control::encode(&Message::Hello(hello))?);
     Ok(bytes)
@@ -575,6 +580,7 @@ mod tests {
             route: Route::Daemon,
             max_noise_bytes: 0,
             greeting_time,
+            binding: None,
         };
         (client, peer)
     }
@@ -597,7 +603,7 @@ mod tests {
         };
         let token = Some(b"token".to_vec());
         let greeting =
-            std::thread::spawn(move || client.handshake_and_open(token, &open).unwrap().1);
+            std::thread::spawn(move || client.handshake_and_open(token, None, &open).unwrap().1);
         let mut server = ControlReader::new(Box::new(peer.try_clone().unwrap()), "near".into(), "");
         server.expect_magic(0).unwrap();
         let mut received = vec![server.next().unwrap()];

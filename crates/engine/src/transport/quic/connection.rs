@@ -202,7 +202,12 @@ impl ConnectionInner {
         certificates.into_iter().next()
     }
 
-    /// Opens a stream; waits deadline the peer allows one more.
+    /// Exports keying material (RFC 5705); `None` before the end of the handshake.
+    pub(crate) fn export(&self, out: &mut [u8], label: &[u8]) -> Option<()> {
+        self.state().connection.crypto_session().export_keying_material(out, label, &[]).ok()
+    }
+
+    /// Opens a stream; waits until the peer allows one more.
     pub(crate) fn open(self: &Arc<Self>, timeout: Duration) -> io::Result<StreamId> {
         let deadline = Instant::now() + timeout;
         let mut state = self.state();
@@ -326,6 +331,11 @@ impl QuicStream {
             is_closed_locally: AtomicBool::new(false),
             _close_guard: close_guard,
         }))
+    }
+
+    /// Exports keying material (RFC 5705) of the connection.
+    pub(crate) fn export(&self, out: &mut [u8], label: &[u8]) -> Option<()> {
+        self.0.conn.export(out, label)
     }
 
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) {

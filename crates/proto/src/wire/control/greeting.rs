@@ -22,7 +22,32 @@ pub struct Hello {
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub token: Option<Vec<u8>>,
+    /// Proof of a client key, instead of a token.
+    #[n(4)]
+    pub key: Option<KeyProof>,
 }
+
+/// Client key, and the signature by which the client proves it on this connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct KeyProof {
+    /// Public ed25519 key (RFC 8032 §5.1.5).
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub public: [u8; 32],
+    /// Signature of [`KEY_PROOF_CONTEXT`] and the channel binding of the connection.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub signature: [u8; 64],
+}
+
+/// Label of the channel binding, exported from TLS without context (RFC 8446 §7.5).
+///
+/// Labels that begin with this word need no registration (RFC 5705 §4).
+pub const KEY_PROOF_LABEL: &[u8] = b"EXPERIMENTAL bankfull client key";
+
+/// Bytes before the channel binding in the signed text, for this use alone.
+pub const KEY_PROOF_CONTEXT: &[u8] = b"bankfull client key\0";
 
 /// Answer to [`Hello`].
 #[derive(Debug, Clone, Default, PartialEq, Encode, Decode)]
@@ -91,7 +116,7 @@ mod tests {
         e.map(4).unwrap().u8(0).unwrap().u16(1).unwrap().u8(1).unwrap().u16(3).unwrap();
         e.u8(2).unwrap().str("future").unwrap().u8(200).unwrap().array(1).unwrap().u8(9).unwrap();
         let hello =
-            Hello { min_version: 1, max_version: 3, software: "future".into(), token: None };
+            Hello { min_version: 1, max_version: 3, software: "future".into(), ..Hello::default() };
         assert_eq!(decode(&body), Ok(Message::Hello(hello)));
     }
 }

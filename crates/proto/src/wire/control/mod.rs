@@ -37,7 +37,7 @@ pub use feedback::{
     Created, Credit, RateLimit, RateRequest, ReceiverReport, SenderReport, SideSummary,
     stage_nanos, stage_times,
 };
-pub use greeting::{Hello, Welcome};
+pub use greeting::{Hello, KEY_PROOF_CONTEXT, KEY_PROOF_LABEL, KeyProof, Welcome};
 pub use metadata::{
     Account, AccountKind, ExtraMetadata, MetadataRules, Special, SpecialKind, Xattr,
 };

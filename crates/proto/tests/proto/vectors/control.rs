@@ -7,7 +7,7 @@ use bankfull_proto::blocks::Run;
 use bankfull_proto::limits::MAX_CONTROL_FRAME_BYTES;
 use bankfull_proto::wire::control::{
     self, Aborted, Bytes, Cause, ComparisonRules, Credit, Direction, Entry, EntryKind, Failed,
-    Failure, FileDigest, Fsync, Hello, Message, Nack, Open, Opened, PathBytes, Problem,
+    Failure, FileDigest, Fsync, Hello, KeyProof, Message, Nack, Open, Opened, PathBytes, Problem,
     RateRequest, ReceiverReport, SenderReport, SideSummary, Source, Totals, Verdict, WalkRules,
     Want, Welcome,
 };
@@ -58,8 +58,12 @@ fn handshake() -> Vec<Vector> {
         min_version: 1,
         max_version: 1,
         software: "bankfull 0.1.0".to_owned(),
-        token: None,
+        ..Hello::default()
     };
+    let signature = [counting::<32>(0x40), counting::<32>(0x60)].concat();
+    let proof =
+        KeyProof { public: counting(0x20), signature: signature.try_into().expect("64 bytes") };
+    let with_key = Hello { key: Some(proof), ..hello.clone() };
     let with_token = Hello { token: Some(b"sesame".to_vec()), ..hello.clone() };
     let daemon = Welcome {
         version: 1,
@@ -84,6 +88,7 @@ fn handshake() -> Vec<Vector> {
     vec![
         message("hello", "Hello without a token.", Message::Hello(hello)),
         message("hello-token", "Hello with a token.", Message::Hello(with_token)),
+        message("hello-key", "Hello with a proof of a client key.", Message::Hello(with_key)),
         newer_hello(),
         message("welcome", "Welcome of a daemon.", Message::Welcome(daemon)),
         message("welcome-agent", "Welcome of an ssh agent.", Message::Welcome(agent)),
@@ -134,7 +139,7 @@ fn newer_hello() -> Vector {
                  these keys.";
     Vector::new("hello-newer", about, frame.clone(), move |bytes| {
         let software = "x".to_owned();
-        let known = Hello { min_version: 1, max_version: 9, software, token: None };
+        let known = Hello { min_version: 1, max_version: 9, software, ..Hello::default() };
         assert_eq!(control::decode(&body(bytes)), Ok(Message::Hello(known)));
         frame.clone()
     })

@@ -175,6 +175,7 @@ fn start(
         route: Route::Ssh,
         max_noise_bytes: MAX_NOISE_BYTES,
         greeting_time: timeout,
+        binding: None,
     };
     // A login may take long, as the user types a password: the time begins with the first output.
     let begun = peer.run_cancellable(cancel, Peer::send_hello);

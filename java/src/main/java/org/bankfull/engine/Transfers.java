@@ -204,6 +204,12 @@ public final class Transfers {
     }
 
     private static void checkToken(byte[] token) throws BankfullException {
+        if (token != null
+            && new String(token, StandardCharsets.ISO_8859_1).strip().startsWith("-----BEGIN ")) {
+            throw new BankfullException(Failure.USAGE,
+                "the token is a private key, which this client does not use: give it a token",
+                BankfullException.Setting.TOKEN, null);
+        }
         if (token == null || token.length > 0 && token.length <= MAX_TOKEN_BYTES) {
             return;
         }
