@@ -20,6 +20,7 @@ mod equivalence;
 mod faults;
 mod gather;
 mod generated;
+mod golden;
 mod guides;
 mod habits;
 mod harness;

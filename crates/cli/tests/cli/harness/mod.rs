@@ -24,8 +24,8 @@ pub(crate) use disk::Disk;
 pub(crate) use journals::{JournalFile, journals, litter};
 pub(crate) use many::Many;
 pub(crate) use peer::{
-    FakeServer, Peer, Wire, base, below, entry, hello, open_push, open_push_of, welcome,
-    welcome_of_agent,
+    FakeServer, Peer, TlsServer, Wire, base, below, entry, hello, open_push, open_push_of,
+    polled_tls_to, welcome, welcome_of_agent,
 };
 pub(crate) use proxy::Proxy;
 pub(crate) use relay::Relay;

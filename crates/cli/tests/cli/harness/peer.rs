@@ -35,6 +35,9 @@ const TLS_HANDSHAKE: u8 = 22;
 /// Time limit for a response of the program.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Time limit of a read of a connection that is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// A connection of any kind.
 pub(crate) type Wire = Box<dyn Duplex>;
 
@@ -344,7 +347,8 @@ pub(crate) fn welcome_of_agent((port, fingerprint): (u16, [u8; 32])) -> Message 
 
 /// Returns a Hello.
 pub(crate) fn hello(min_version: u16, max_version: u16) -> Message {
-    Message::Hello(Hello { min_version, max_version, software: "a test".into(), token: None })
+    let software = "a test".into();
+    Message::Hello(Hello { min_version, max_version, software, ..Hello::default() })
 }
 
 /// Names of the files that [`open_push`] requests to send.
