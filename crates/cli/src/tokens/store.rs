@@ -31,7 +31,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(100);
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// First lines of the file.
-const HEADER: &str = "# Tokens of bankfull's daemon, as hashes, and client keys. Changed by `bankfull token`.\n";
+const HEADER: &str =
+    "# Tokens of bankfull's daemon, as hashes, and client keys. Changed by `bankfull token`.\n";
 
 /// A token in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
