@@ -38,26 +38,32 @@ pub(crate) fn run(flags: &CpFlags) -> Exit {
         Err(exit) => return exit,
     };
     let started = Instant::now();
-    let result = copy(flags, &reporter);
+    let cancel = cancel_on_signals(&reporter);
+    let result = cancel.clone().and_then(|cancel| copy(flags, &reporter, &cancel));
     let render = reporter.finish();
     let exit = match &result {
         Ok(summary) => output::end(render, &Ending::Copied(summary)),
         Err(error) => output::end(render, &Ending::Failed(error)),
     };
     let elapsed = started.elapsed();
-    let Operands { sources, destination } = &flags.operands;
-    if let Some(receiver) = &flags.notify {
+    let exit = write_metrics(flags, CopyEnd { result: &result, exit, elapsed });
+    if let (Some(receiver), Ok(cancel)) = (&flags.notify, &cancel) {
+        let Operands { sources, destination } = &flags.operands;
         let ended = Notification::of_copy((sources, destination), &result, (exit, elapsed));
-        notify::send(&ended, receiver);
+        notify::send(&ended, receiver, cancel);
     }
-    let Some(path) = &flags.metrics_file else { return exit };
-    let end = CopyEnd { result: &result, exit, elapsed };
-    match end.write(path) {
-        Ok(()) => exit,
+    exit
+}
+
+/// Writes the metrics file, if one is wanted; returns the exit code.
+fn write_metrics(flags: &CpFlags, end: CopyEnd<'_>) -> Exit {
+    let written = flags.metrics_file.as_ref().map_or(Ok(()), |path| end.write(path));
+    match written {
+        Ok(()) => end.exit,
         Err(error) => {
             Output::standard().error(&error.to_string());
             // A failed copy has its own code.
-            if exit == Exit::Done { Exit::Local } else { exit }
+            if end.exit == Exit::Done { Exit::Local } else { end.exit }
         }
     }
 }
@@ -75,8 +81,7 @@ pub(crate) fn cancel_on_signals(reporter: &Reporter) -> Result<Cancel, Error> {
     Ok(cancel)
 }
 
-fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
-    let cancel = cancel_on_signals(reporter)?;
+fn copy(flags: &CpFlags, reporter: &Reporter, cancel: &Cancel) -> Result<Summary, Error> {
     let environment = Environment::read();
     let (input, output) = (standard_input(flags)?, standard_output(flags)?);
     let (transfer, warning) = transfer(flags, &environment)?;
@@ -90,12 +95,12 @@ fn copy(flags: &CpFlags, reporter: &Reporter) -> Result<Summary, Error> {
     };
     log::start(&flags.show, &environment, log::Role::Client)?;
     warning.into_iter().for_each(|message| reporter.warn(message));
-    let cause = |error| cause(error, &cancel);
+    let cause = |error| cause(error, cancel);
     let Some(path) = &flags.report else {
-        return transfer.run(reporter, &cancel).map_err(cause);
+        return transfer.run(reporter, cancel).map_err(cause);
     };
     let recorder = Recorder::<dyn EventSink>::start(path, reporter, 1)?;
-    let result = transfer.run(&recorder, &cancel).map_err(cause);
+    let result = transfer.run(&recorder, cancel).map_err(cause);
     let written = recorder.finish_copy(&title(flags), &result);
     let summary = result?;
     if written.is_err() {

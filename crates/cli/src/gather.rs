@@ -9,7 +9,9 @@ use crate::notify::{self, Notification};
 use crate::output::{self, Beginning, Ending, Output, Reporter, Shown};
 use crate::report::Recorder;
 use crate::{file_list, log};
-use bankfull::{Error, ErrorKind, Filters, Gather, GatherSink, GatherSummary, Layout, Location};
+use bankfull::{
+    Cancel, Error, ErrorKind, Filters, Gather, GatherSink, GatherSummary, Layout, Location,
+};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -47,15 +49,19 @@ pub(crate) fn run(mut flags: GatherFlags, remotes: &Remotes) -> Exit {
         Err(exit) => return exit,
     };
     let started = Instant::now();
-    let result = resolved.and_then(|_| gather(flags, &sources, &destination, &reporter));
+    let cancel = cp::cancel_on_signals(&reporter);
+    let result = resolved.and_then(|_| {
+        gather(flags, (&sources, &destination), &reporter, cancel.as_ref().map_err(Error::clone)?)
+    });
     let render = reporter.finish();
     let exit = match &result {
         Ok(summary) => output::end(render, &Ending::Gathered(summary)),
         Err(error) => output::end(render, &Ending::Failed(error)),
     };
-    if let Some(receiver) = &flags.notify {
+    if let (Some(receiver), Ok(cancel)) = (&flags.notify, &cancel) {
         let end = (exit, started.elapsed());
-        notify::send(&Notification::of_gather((&sources, &destination), &result, end), receiver);
+        let ended = Notification::of_gather((&sources, &destination), &result, end);
+        notify::send(&ended, receiver, cancel);
     }
     exit
 }
@@ -74,11 +80,10 @@ fn drop_idle(flags: &mut GatherFlags, sources: &[OsString]) {
 
 fn gather(
     flags: &GatherFlags,
-    sources: &[OsString],
-    destination: &OsStr,
+    (sources, destination): (&[OsString], &OsStr),
     reporter: &Reporter,
+    cancel: &Cancel,
 ) -> Result<GatherSummary, Error> {
-    let cancel = cp::cancel_on_signals(reporter)?;
     let environment = Environment::read();
     log::start(&flags.show, &environment, log::Role::Client)?;
     let sources = sources.iter().map(|s| Location::parse(s)).collect::<Result<Vec<_>, _>>()?;
@@ -88,14 +93,14 @@ fn gather(
     warning.into_iter().for_each(|message| reporter.warn(message));
     let run = |events: &dyn GatherSink| {
         let result = match flags.rounds {
-            None => gather.run(events, &cancel),
-            Some(round_size) => gather.run_in_rounds(events, &cancel, |rounds| {
+            None => gather.run(events, cancel),
+            Some(round_size) => gather.run_in_rounds(events, cancel, |rounds| {
                 while let Some(round) = rounds.next(round_size) {
                     reporter.round(round);
                 }
             }),
         };
-        result.map_err(|error| cp::cause(error, &cancel))
+        result.map_err(|error| cp::cause(error, cancel))
     };
     let Some(path) = &flags.report else { return run(reporter) };
     let recorder = Recorder::<dyn GatherSink>::start(path, reporter, names.len())?;

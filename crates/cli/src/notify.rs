@@ -4,12 +4,10 @@ use crate::address::host_name;
 use crate::exit::Exit;
 use crate::flags::Notify;
 use crate::output::{Output, printable, printable_text, rfc3339};
-use bankfull::{Error, GatherSummary, Summary};
-use rustix::process::{Pid, Signal, kill_process_group};
+use bankfull::{Cancel, Error, GatherSummary, Summary};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -37,6 +35,8 @@ pub(crate) struct Notification<'r> {
     pub(crate) destination: &'r OsStr,
     pub(crate) summary: Option<&'r Summary>,
     pub(crate) error: Option<&'r Error>,
+    /// Sources of a gather that failed.
+    pub(crate) failed_sources: usize,
     pub(crate) exit: Exit,
     pub(crate) elapsed: Duration,
 }
@@ -49,7 +49,8 @@ impl<'r> Notification<'r> {
         (exit, elapsed): (Exit, Duration),
     ) -> Self {
         let (summary, error) = (result.as_ref().ok(), result.as_ref().err());
-        Self { event: "copy_ended", sources, destination, summary, error, exit, elapsed }
+        let (event, failed_sources) = ("copy_ended", 0);
+        Self { event, sources, destination, summary, error, failed_sources, exit, elapsed }
     }
 
     /// Describes a gather.
@@ -58,9 +59,13 @@ impl<'r> Notification<'r> {
         result: &'r Result<GatherSummary, Error>,
         (exit, elapsed): (Exit, Duration),
     ) -> Self {
-        let summary = result.as_ref().ok().map(|done| &done.total);
-        let error = result.as_ref().err();
-        Self { event: "gather_ended", sources, destination, summary, error, exit, elapsed }
+        let done = result.as_ref().ok();
+        let summary = done.map(|done| &done.total);
+        let first = done.and_then(|done| done.failed().next()).map(|(_, error)| error);
+        let error = result.as_ref().err().or(first);
+        let (event, failed_sources) =
+            ("gather_ended", done.map_or(0, |done| done.failed().count()));
+        Self { event, sources, destination, summary, error, failed_sources, exit, elapsed }
     }
 
     /// Returns it as JSON.
@@ -81,7 +86,8 @@ impl<'r> Notification<'r> {
             "bytes": self.summary.map(|summary| summary.bytes.0),
             "files": self.summary.map(|summary| summary.files),
             "failed_files": self.summary.map(|summary| summary.failed_files),
-            "limited_by": self.summary.map(|summary| &summary.limited_by),
+            "limited_by": self.summary.map(|s| s.limited_by).filter(|name| !name.is_empty()),
+            "failed_sources": self.failed_sources,
             "message": self.error.map(ToString::to_string),
         })
     }
@@ -89,61 +95,62 @@ impl<'r> Notification<'r> {
     /// Sends it.
     ///
     /// # Errors
-    /// One line: the receiver cannot be reached, fails, or takes too long.
-    pub(crate) fn send(&self, receiver: &Notify) -> Result<(), String> {
+    /// One line: the receiver cannot be reached, fails, takes too long, or a signal came. Neither
+    /// the command nor the path of the URL is in it, as both may have a secret.
+    fn send(&self, receiver: &Notify, cancel: &Cancel) -> Result<(), String> {
         let text = self.json(SystemTime::now()).to_string();
         match receiver {
             Notify::Url(url) => post(url, &text),
             Notify::Command(line) => {
-                self.run(line, text).map_err(|why| format!("the command of --notify {why}: {line}"))
+                self.run(line, text, cancel).map_err(|why| format!("the command of --notify {why}"))
             }
         }
     }
 
-    fn run(&self, line: &str, text: String) -> Result<(), String> {
+    fn run(&self, line: &str, text: String, cancel: &Cancel) -> Result<(), String> {
         let mut command = Command::new("sh");
         command.args(["-c", line]).stdin(Stdio::piped()).stdout(io::stderr());
         command.env("BANKFULL_EXIT_CODE", self.exit.code().to_string());
         command.env("BANKFULL_OUTCOME", self.exit.name());
-        let mut child =
-            command.process_group(0).spawn().map_err(|e| format!("did not start, {e}"))?;
-        if let Some(mut input) = child.stdin.take() {
-            // A command need not read it; the thread ends with the pipe.
-            thread::spawn(move || drop(input.write_all(text.as_bytes())));
+        let mut child = command.spawn().map_err(|e| format!("did not start, {e}"))?;
+        let input = child.stdin.take();
+        // A command need not read it; the thread ends with the pipe.
+        let write = move || drop(input.map(|mut input| input.write_all(text.as_bytes())));
+        let result = match thread::Builder::new().spawn(write) {
+            Ok(_) => wait(&mut child, cancel),
+            Err(e) => Err(format!("was ended, as no thread could be started for its input: {e}")),
+        };
+        if result.is_err() {
+            // It may have ended meanwhile.
+            let _ = child.kill().and_then(|()| child.wait());
         }
-        match wait(&mut child) {
-            Some(status) if status.success() => Ok(()),
-            Some(status) => Err(format!("failed, {status}")),
-            None => {
-                if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
-                    // It may have ended meanwhile.
-                    let _ = kill_process_group(group, Signal::KILL);
-                }
-                let _ = child.wait();
-                Err(format!("was ended after {} s", COMMAND_TIMEOUT.as_secs()))
-            }
+        match result? {
+            status if status.success() => Ok(()),
+            status => Err(format!("failed, {status}")),
         }
     }
 }
 
 /// Sends a notification, and warns if that fails: the copy has its result all the same.
-pub(crate) fn send(notification: &Notification<'_>, receiver: &Notify) {
-    if let Err(why) = notification.send(receiver) {
+pub(crate) fn send(notification: &Notification<'_>, receiver: &Notify, cancel: &Cancel) {
+    if let Err(why) = notification.send(receiver, cancel) {
         Output::standard().message(&format!("warning: {}", printable_text(&why)));
     }
 }
 
-/// Waits for a command; `None` if that takes too long.
-fn wait(child: &mut Child) -> Option<ExitStatus> {
-    let started = Instant::now();
+/// Waits for a command, until a signal comes.
+fn wait(child: &mut Child, cancel: &Cancel) -> Result<ExitStatus, String> {
+    let (started, was_cancelled) = (Instant::now(), cancel.is_cancelled());
     while started.elapsed() < COMMAND_TIMEOUT {
-        match child.try_wait() {
-            Ok(None) => thread::sleep(POLL_INTERVAL),
-            Ok(status) => return status,
-            Err(_) => return None,
+        if let Some(status) = child.try_wait().map_err(|e| format!("cannot be watched: {e}"))? {
+            return Ok(status);
         }
+        if cancel.is_cancelled() && !was_cancelled {
+            return Err("was ended by a signal".to_owned());
+        }
+        thread::sleep(POLL_INTERVAL);
     }
-    None
+    Err(format!("was ended after {} s", COMMAND_TIMEOUT.as_secs()))
 }
 
 /// Posts JSON to a URL.
@@ -153,20 +160,19 @@ fn post(url: &str, text: &str) -> Result<(), String> {
         .root_certs(RootCerts::WebPki)
         .unversioned_rustls_crypto_provider(provider)
         .build();
-    let config = Agent::config_builder().tls_config(tls).timeout_global(Some(URL_TIMEOUT)).build();
-    let sent = Agent::new_with_config(config)
-        .post(url)
-        .header("Content-Type", "application/json")
-        .send(text);
-    // The path of a URL may be a secret: only the host is named.
+    // A redirection would become a GET, without the result.
+    let config = Agent::config_builder().tls_config(tls).max_redirects(0);
+    let agent = Agent::new_with_config(config.timeout_global(Some(URL_TIMEOUT)).build());
+    let sent = agent.post(url).header("Content-Type", "application/json").send(text);
+    let why = match sent {
+        Ok(answer) if answer.status().is_success() => return Ok(()),
+        Ok(answer) => format!("http status: {}", answer.status().as_u16()),
+        Err(e) => e.to_string(),
+    };
+    let why = why.strip_prefix("io: ").unwrap_or(&why);
+    let why = why.split(" (os error").next().unwrap_or_default();
     let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-    let host = host.unwrap_or_default();
-    sent.map(drop).map_err(|e| {
-        let text = e.to_string();
-        let text = text.strip_prefix("io: ").unwrap_or(&text);
-        let text = text.split(" (os error").next().unwrap_or_default();
-        format!("the notification to {host} failed: {text}")
-    })
+    Err(format!("the notification to {} failed: {why}", host.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -181,6 +187,7 @@ mod tests {
             destination: OsStr::new("b"),
             summary: None,
             error: Some(error),
+            failed_sources: 0,
             exit: Exit::Network,
             elapsed: Duration::from_millis(1500),
         }
@@ -202,11 +209,32 @@ mod tests {
     fn command_that_reads_nothing_or_fails_is_no_trouble() {
         let error = Error::new(ErrorKind::Network, "x".repeat(1 << 20));
         let sources = ["a".into()];
-        let sent = |line: &str| notification(&sources, &error).send(&line.parse().unwrap());
+        let cancel = Cancel::new();
+        let sent =
+            |line: &str| notification(&sources, &error).send(&line.parse().unwrap(), &cancel);
         assert_eq!(sent("exit 0"), Ok(()));
         assert_eq!(sent("test \"$BANKFULL_OUTCOME $BANKFULL_EXIT_CODE\" = 'network 10'"), Ok(()));
         assert_eq!(sent("test $(wc -c) -gt 1000000"), Ok(()));
         let failed = sent("exit 7").unwrap_err();
-        assert_eq!(failed, "the command of --notify failed, exit status: 7: exit 7");
+        assert_eq!(failed, "the command of --notify failed, exit status: 7");
+    }
+
+    #[test]
+    fn signal_ends_a_command() {
+        let error = Error::new(ErrorKind::Network, "x");
+        let (sources, cancel) = (["a".into()], Cancel::new());
+        let of_signal = cancel.clone();
+        let signal = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            of_signal.cancel();
+        });
+        let command = "exec sleep 1000".parse().unwrap();
+        let ended = notification(&sources, &error).send(&command, &cancel);
+        assert_eq!(ended.unwrap_err(), "the command of --notify was ended by a signal");
+        signal.join().unwrap();
+        // After an interrupted copy, the command still runs.
+        let command = "sleep 0.1; exit 3".parse().unwrap();
+        let failed = notification(&sources, &error).send(&command, &cancel).unwrap_err();
+        assert_eq!(failed, "the command of --notify failed, exit status: 3");
     }
 }

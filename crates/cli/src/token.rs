@@ -52,7 +52,12 @@ fn from_file(path: &Path) -> Result<Token, Error> {
     file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(local)?;
     let warning = others_may(mode)
         .map(|what| format!("{name} is {what} by other users (mode {mode:04o}): chmod 600 it"));
-    of(bytes, &name, warning)
+    let token = of(bytes, &name, warning)?;
+    match &token {
+        // One that is replaced would prove another client.
+        Token { key: Some(_), warning: Some(why), .. } => Err(Error::new(ErrorKind::Local, why)),
+        _ => Ok(token),
+    }
 }
 
 /// Tells a private key from a token.
@@ -104,8 +109,12 @@ mod tests {
     fn file(content: &[u8], mode: u32) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), content).unwrap();
-        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
+        set_mode(file.path(), mode);
         file
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
 
     fn from_environment(text: &str) -> Result<Token, Error> {
@@ -128,6 +137,9 @@ mod tests {
         let file = file(pair.to_pem().unwrap().as_bytes(), 0o600);
         let read = read(Some(file.path()), &Environment::default()).unwrap();
         assert_eq!(read, Token { key: Some(pair), ..Token::default() });
+        set_mode(file.path(), 0o640);
+        let error = super::read(Some(file.path()), &Environment::default()).unwrap_err();
+        assert!(error.to_string().ends_with("readable by other users (mode 0640): chmod 600 it"));
         let other = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
         let error = from_environment(other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);

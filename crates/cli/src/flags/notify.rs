@@ -16,9 +16,11 @@ impl FromStr for Notify {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
+        let scheme = text.trim().split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let is_word = |scheme: &String| scheme.chars().all(|c| c.is_ascii_alphanumeric());
+        match text.trim() {
             "" => Err("it is empty: give a command, or a URL".to_owned()),
-            url if url.starts_with("https://") || url.starts_with("http://") => {
+            url if matches!(scheme.as_deref(), Some("https" | "http")) => {
                 match url
                     .parse::<Uri>()
                     .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()))
@@ -26,6 +28,9 @@ impl FromStr for Notify {
                     true => Ok(Self::Url(url.to_owned())),
                     false => Err("write a URL as https://HOST/PATH".to_owned()),
                 }
+            }
+            _ if scheme.as_ref().is_some_and(is_word) => {
+                Err("only https and http are known: give a command for others".to_owned())
             }
             command => Ok(Self::Command(command.to_owned())),
         }
@@ -42,7 +47,11 @@ mod tests {
         assert_eq!(command, Notify::Command("mail -s done me@example.org".to_owned()));
         let url = "https://example.org/hook".parse::<Notify>().unwrap();
         assert_eq!(url, Notify::Url("https://example.org/hook".to_owned()));
-        for bad in ["", "https://", "http:///x", "https://a b/"] {
+        let upper = "HTTPS://example.org/hook".parse::<Notify>().unwrap();
+        assert_eq!(upper, Notify::Url("HTTPS://example.org/hook".to_owned()));
+        let command = "curl https://example.org/".parse::<Notify>().unwrap();
+        assert!(matches!(command, Notify::Command(_)));
+        for bad in ["", "  ", "ftp://example.org/x", "https://", "http:///x", "https://a b/"] {
             assert!(bad.parse::<Notify>().is_err(), "{bad}");
         }
     }

@@ -35,9 +35,9 @@ type Label = [(&'static str, &'static str); 1];
 const MIN_RTT: f64 = 1e-4;
 const RTT_BUCKETS: u16 = 16;
 
-/// States of the controller of windows and rates. A peer may send other texts.
-const STATES: [&str; 6] =
-    ["probing", "start-bounded", "start-open", "growing", "limited", "disabled"];
+/// States of the controllers; decisions on streams have none. A peer may send other texts.
+const STATES: [&str; 8] =
+    ["", "probing", "start-bounded", "start-open", "growing", "limited", "unlimited", "disabled"];
 
 /// Labels of a direction and a stage, or a controller and its state.
 type StageLabels = [(&'static str, &'static str); 2];

@@ -71,7 +71,12 @@ fn verdict(summary: &Summary) -> String {
 }
 
 /// Formats the most frequent bottleneck of several copies as a sentence; empty if all are unknown.
-pub(super) fn common_verdict<'s>(copies: impl Iterator<Item = &'s Summary> + Clone) -> String {
+///
+/// `all` is the number of sources, of which some may have failed.
+pub(super) fn common_verdict<'s>(
+    all: usize,
+    copies: impl Iterator<Item = &'s Summary> + Clone,
+) -> String {
     let limited = |name: &str| {
         copies.clone().filter(|copy| copy.files > 0 && copy.limited_by == name).count()
     };
@@ -79,9 +84,9 @@ pub(super) fn common_verdict<'s>(copies: impl Iterator<Item = &'s Summary> + Clo
     // Of equal ones, the first.
     let most = counted.rev().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0);
     let Some((count, text)) = most else { return String::new() };
-    match copies.count() {
-        all if all == count => format!("{text} "),
-        all => format!("{} of {count} of {all} sources. ", text.trim_end_matches('.')),
+    match all == count {
+        true => format!("{text} "),
+        false => format!("{} of {count} of {all} sources. ", text.trim_end_matches('.')),
     }
 }
 
@@ -441,7 +446,7 @@ mod tests {
             copy
         };
         let [net, disk] = [copy("network"), copy("destination-write")];
-        let of = |all: &[&Summary]| common_verdict(all.iter().copied());
+        let of = |all: &[&Summary]| common_verdict(all.len(), all.iter().copied());
         assert_eq!(of(&[&net, &net]), "The network was the limit. ");
         let most = "Writing the destination was the limit of 2 of 3 sources. ";
         assert_eq!(of(&[&net, &disk, &disk]), most);

@@ -39,7 +39,7 @@ pub(super) fn page(
     page.subtitle = match result {
         Ok(done) => {
             let copies = done.sources.iter().filter_map(|(_, copy)| copy.as_ref().ok());
-            format!("{}{}", common_verdict(copies), gist(done))
+            format!("{}{}", common_verdict(done.sources.len(), copies), gist(done))
         }
         Err(error) => format!("The gather failed: {}", printable_text(&error.to_string())),
     };

@@ -65,14 +65,11 @@ fn own_key(environment: &Environment) -> Result<(ClientKey, String), Error> {
     let is_new = path.symlink_metadata().is_err();
     if is_new {
         let pem = ClientKeyPair::generate()?.to_pem()?;
-        let write = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            file.write_all(pem.as_bytes())?;
-            file.sync_all()
-        };
-        let failed = |e| Error::local(format!("cannot write the key {}", printable(&path)), &e);
-        write().map_err(failed)?;
+        write_private(&path, &pem, |temp, path| match fs::hard_link(temp, path) {
+            // Another login was faster: its key counts.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs::remove_file(temp),
+            linked => linked.and_then(|()| fs::remove_file(temp)),
+        })?;
     }
     let key = read_key(&path)?;
     let shown = printable(&path);
@@ -83,10 +80,12 @@ fn own_key(environment: &Environment) -> Result<(ClientKey, String), Error> {
 
 /// Returns the public key of a file.
 fn read_key(path: &Path) -> Result<ClientKey, Error> {
-    let key = token::read(Some(path), &Environment::default())?.key.ok_or_else(|| {
-        usage(format!("{} has no private key: remove it, and run it again", printable(path)))
-    })?;
-    Ok(key.public())
+    let read = token::read(Some(path), &Environment::default())?;
+    let missing = || {
+        let path = printable(path);
+        usage(format!("{path} has no private key: remove it, and run bankfull login --key again"))
+    };
+    Ok(read.key.ok_or_else(missing)?.public())
 }
 
 /// Returns the file of the private key that an invite is for.
@@ -155,7 +154,7 @@ fn store(
         )));
     }
     if let Some(token) = token {
-        replace_private(&token_file, &format!("{token}\n"))?;
+        write_private(&token_file, &format!("{token}\n"), |temp, path| fs::rename(temp, path))?;
     }
     if known.is_none() {
         append(&file, &table(&name, &invite, &token_file))?;
@@ -181,18 +180,22 @@ fn table(name: &str, invite: &Invite, token_file: &Path) -> String {
     )
 }
 
-/// Writes a file that only its owner may read, in place of an earlier one.
-fn replace_private(path: &Path, text: &str) -> Result<(), Error> {
+/// Writes a file that only its owner may read; `place` gives it its name.
+fn write_private(
+    path: &Path,
+    text: &str,
+    place: impl FnOnce(&Path, &Path) -> io::Result<()>,
+) -> Result<(), Error> {
     let temp = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&temp, path)
+        place(&temp, path)
     };
     write().map_err(|e| {
         let _ = fs::remove_file(&temp);
-        Error::local(format!("cannot write the token to {}", printable(path)), &e)
+        Error::local(format!("cannot write {}", printable(path)), &e)
     })
 }
 

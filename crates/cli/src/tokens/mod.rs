@@ -83,6 +83,14 @@ fn insert(store: &Store, grant: Grant) -> Result<(), Error> {
             );
             return Err(Error::new(ErrorKind::Usage, text));
         }
+        let has_it = |(_, one): &(&String, &Stored)| one.grant.credential == grant.credential;
+        if let Some((other, _)) = tokens.iter().find(has_it) {
+            let text = format!(
+                "the key is stored already, as {other}: revoke that first with bankfull token \
+                 revoke {other}"
+            );
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
         let created = Some(in_whole_seconds(SystemTime::now()));
         tokens.insert(name, Stored { grant, created });
         Ok(())

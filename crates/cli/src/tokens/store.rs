@@ -6,7 +6,7 @@ use bankfull::{
     ClientKey, Credential, Error, ErrorKind, Grant, TokenHash, check_prefix, is_plain_name,
 };
 use rustix::process::geteuid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -230,7 +230,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Stored>, String> {
         let line = before.matches('\n').count() + 1;
         format!("line {line}: {}", e.message().replace('\n', ", "))
     })?;
-    let mut tokens = BTreeMap::new();
+    let (mut tokens, mut known) = (BTreeMap::new(), HashSet::new());
     for (key, value) in table.get_ref() {
         let key = key.get_ref().as_ref();
         let Some(all) = value.get_ref().as_table().filter(|_| key == "token") else {
@@ -242,6 +242,9 @@ fn parse(text: &str) -> Result<BTreeMap<String, Stored>, String> {
                 return Err(format!("{name:?} is no name of a token: write [token.NAME]"));
             };
             let stored = one(name, token).map_err(|why| format!("[token.{name}]: {why}"))?;
+            if !known.insert(stored.grant.credential) {
+                return Err(format!("[token.{name}] has the sha256 or the key of another token"));
+            }
             tokens.insert(name.to_owned(), stored);
         }
     }
@@ -371,6 +374,7 @@ mod tests {
             ("[token.x]\nrights = \"read\"".to_owned(), 0o600, "sha256 or key is missing"),
             (whole.clone() + "key = \"ssh-ed25519 AAAA\"", 0o600, "key: write a public key as"),
             (whole.clone() + &format!("key = \"{}\"", ClientKey([7; 32])), 0o600, "exclude each"),
+            (whole.clone() + &whole.replace("token.x", "token.y"), 0o600, "of another token"),
             ("[token]\nx = 1".to_owned(), 0o600, "write [token.NAME]"),
             ("[token.x".to_owned(), 0o600, "line 1: "),
         ] {

@@ -1,6 +1,6 @@
 //! Notifications at the end of a copy or a gather: commands and URLs.
 
-use super::harness::{Scratch, cp, run, write_file};
+use super::harness::{Daemon, Scratch, cp, run, write_file};
 use super::{command, err};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -43,14 +43,19 @@ fn url_receives_the_result() {
     let sent: serde_json::Value = serde_json::from_str(&body.join().unwrap()).unwrap();
     assert_eq!((&sent["event"], &sent["outcome"]), (&"copy_ended".into(), &"done".into()));
     assert_eq!((&sent["bytes"], &sent["files"]), (&5.into(), &1.into()));
-    // A gather, and one that fails.
+    // A gather of which one source fails.
+    let there = Scratch::new();
+    write_file(&there.join("f"), b"123");
+    let daemon = Daemon::start(there.path(), &[]);
     let (url, body) = receiver("200 OK");
     let mut gather = command();
-    gather.arg("gather").arg(here.join("none")).arg(here.join("out"));
-    let code = run(gather.args(["--notify", &url])).code.unwrap();
+    gather.args(["gather", "--accept-new", "--state-dir"]).arg(here.join("state"));
+    gather.arg(daemon.url("f")).arg("bankfull://127.0.0.1:9/none").arg(here.join("out"));
+    run(gather.args(["--notify", &url])).expect(23);
     let sent: serde_json::Value = serde_json::from_str(&body.join().unwrap()).unwrap();
-    assert_eq!((&sent["event"], &sent["exit_code"]), (&"gather_ended".into(), &code.into()));
-    assert!(code != 0 && sent["outcome"] != "done", "{sent}");
+    assert_eq!((&sent["event"], &sent["exit_code"]), (&"gather_ended".into(), &23.into()));
+    assert_eq!((&sent["failed_sources"], &sent["files"]), (&1.into(), &1.into()));
+    assert!(sent["message"].as_str().unwrap().contains("cannot connect"), "{sent}");
 }
 
 #[test]
@@ -64,10 +69,14 @@ fn failed_notification_is_a_warning() {
         assert_eq!(done.status.code(), Some(0), "{}", err(&done));
         err(&done)
     };
-    let (url, body) = receiver("500 Internal Server Error");
-    let says = copy(&url);
-    assert!(says.contains("warning: the notification to 127.0.0.1 failed: "), "{says}");
-    assert!(!says.contains("secret-path") && !body.join().unwrap().is_empty(), "{says}");
+    for status in ["500 Internal Server Error", "301 Moved Permanently"] {
+        let (url, body) = receiver(status);
+        let says = copy(&url);
+        let code = &status[..3];
+        let warning = format!("warning: the notification to 127.0.0.1 failed: http status: {code}");
+        assert!(says.contains(&warning), "{says}");
+        assert!(!says.contains("secret-path") && !body.join().unwrap().is_empty(), "{says}");
+    }
     let says = copy("cat > /dev/null; exit 3");
     assert!(says.contains("warning: the command of --notify failed, exit status: 3"), "{says}");
     let note = here.join("note");

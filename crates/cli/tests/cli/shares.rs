@@ -329,6 +329,9 @@ fn key_proves_its_client_without_a_secret_passed_on() {
         created(&login(&stranger, &["--key"], ""));
     }
     created(&login(&home, &["store"], &invite));
+    let twice = shared.token(&["create", "more", "--key", &key]);
+    assert_eq!(twice.status.code(), Some(1));
+    assert!(err(&twice).contains("the key is stored already, as laptop"), "{}", err(&twice));
     for transport in ["tcp", "quic"] {
         let words = ["--transport", transport];
         wait_until("the daemon knows the key", || copy(&home, &words).code == Some(0));

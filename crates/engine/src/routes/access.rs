@@ -212,12 +212,13 @@ impl AccessControl {
             (Some(proof), _) => Some(ClientKey(proof.public).into()),
             (None, token) => token.as_deref().map(|token| TokenHash::of(token).into()),
         };
-        let grant = rules.grant(credential, SystemTime::now())?;
         let is_signed = |proof| binding.is_some_and(|own| is_proven(proof, own));
-        if !proof.is_none_or(is_signed) {
-            let text = "the signature of the client key is not for this connection: try again";
-            return Err(Failure::new(Cause::BadToken, text).into());
+        if let Some(proof) = proof
+            && !(rules.knows(ClientKey(proof.public).into()) && is_signed(proof))
+        {
+            return Err(unknown_key(ClientKey(proof.public)));
         }
+        let grant = rules.grant(credential, SystemTime::now())?;
         Ok(Client { credential, grant })
     }
 
@@ -300,6 +301,11 @@ impl Rules {
         self.token.is_some() || self.grants.is_some()
     }
 
+    /// True if a token or a key has permissions, expired or not.
+    fn knows(&self, credential: Credential) -> bool {
+        self.grants.as_ref().is_some_and(|grants| grants.contains_key(&credential))
+    }
+
     /// Returns the permissions of a token or a key; `None`: all.
     ///
     /// Hashes are compared, so that the time of a comparison tells nothing about a token.
@@ -325,15 +331,21 @@ impl Rules {
                 grant.name
             )),
             (Some(grant), _) => Ok(Some(Arc::clone(grant))),
-            (None, Credential::Key(key)) => refused(&format!(
-                "the key {key} is unknown here: ask the administrator of the server to add it by \
-                 bankfull token create NAME --key"
-            )),
+            (None, Credential::Key(key)) => Err(unknown_key(key)),
             (None, Credential::Token(_)) => {
                 refused("the token is wrong: ask the administrator of the server for the right one")
             }
         }
     }
+}
+
+/// Error of a key that is unknown or not proven, in the same words.
+fn unknown_key(key: ClientKey) -> Error {
+    let text = format!(
+        "the key {key} is unknown here, or not proven for this connection: ask the administrator \
+         of the server to add it by bankfull token create NAME --key"
+    );
+    Failure::new(Cause::BadToken, text).into()
 }
 
 /// Returns permissions by their tokens and keys.
@@ -710,7 +722,7 @@ mod tests {
         assert!(client.name() == Some("t") && control.check(&client).is_ok());
         for binding in [Some(&other), None] {
             let error = control.authenticate(&hello, binding).unwrap_err().to_string();
-            assert!(error.contains("is not for this connection"), "{error}");
+            assert!(error.contains("not proven for this connection"), "{error}");
         }
         // Neither its public key nor a token with a key's bytes is a credential.
         for token in [pair.public().to_string().as_bytes(), &pair.public().0[..]] {
