@@ -79,6 +79,10 @@ mod tests {
     fn bottleneck_names_the_limiting_side() {
         assert_eq!(bottleneck(samples(100, 3), samples(100, 2)), Bottleneck::Path);
         assert_eq!(bottleneck(samples(100, 60), samples(100, 2)), Bottleneck::Sender);
+        // One in five is chance between two blocks; one in three is not.
+        assert_eq!(bottleneck(samples(100, 20), samples(100, 20)), Bottleneck::Path);
+        assert_eq!(bottleneck(samples(100, 33), samples(100, 20)), Bottleneck::Sender);
+        assert_eq!(bottleneck(samples(100, 33), samples(100, 33)), Bottleneck::Receiver);
         assert_eq!(bottleneck(samples(100, 3), samples(100, 90)), Bottleneck::Receiver);
         assert_eq!(bottleneck(samples(100, 60), samples(100, 90)), Bottleneck::Receiver);
         assert_eq!(bottleneck(LimitSamples::default(), LimitSamples::default()), Bottleneck::Path);

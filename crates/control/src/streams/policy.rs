@@ -403,6 +403,9 @@ mod tests {
         let bound = (SearchDirection::More(8), LimitingFactor::CpuPerStream);
         assert_eq!(host(Bottleneck::Sender, 1, 0.9), bound);
         assert_eq!(host(Bottleneck::Receiver, 4, 0.9), bound);
+        // A thread that waits for a third of its time is not saturated.
+        assert_eq!(host(Bottleneck::Sender, 1, 0.75), bound);
+        assert_ne!(host(Bottleneck::Sender, 1, 0.65), bound);
         // All CPUs are in use, or a disk is slow.
         let source = LimitingFactor::Host(Bottleneck::Sender);
         assert_eq!(host(Bottleneck::Sender, 16, 0.9), (SearchDirection::Fewer(2), source));

@@ -26,9 +26,6 @@ use std::time::Duration;
 /// Evaluations in a row that must agree on the limiting factor. (chosen: one may be chance)
 const MIN_AGREEING_INTERVALS: u32 = 2;
 
-/// BBR trials without both samples before it is given up. (chosen: each costs the time to recover)
-const MAX_INCONCLUSIVE_TRIALS: u32 = 2;
-
 /// A new number of streams, or a new congestion control.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
@@ -133,8 +130,8 @@ pub struct StreamTuner {
     bbr_baseline: Option<LossSample>,
     has_tried_bbr: bool,
     has_tried_bbr_for_queue: bool,
-    /// BBR trials without both samples.
-    inconclusive_trials: u32,
+    /// True if a BBR trial ended without both samples; it is repeated once.
+    had_inconclusive_trial: bool,
     /// True if losses continued without a queue since the window limit was removed.
     was_lossy: bool,
     /// Intervals in a row with more loss since BBR was kept; `None` if it is not kept.
@@ -161,7 +158,7 @@ impl StreamTuner {
             bbr_baseline: None,
             has_tried_bbr: false,
             has_tried_bbr_for_queue: false,
-            inconclusive_trials: 0,
+            had_inconclusive_trial: false,
             was_lossy: false,
             bbr_loss_intervals: None,
             interval_start: None,
@@ -441,10 +438,9 @@ impl StreamTuner {
             TrialOutcome::NoGain(earlier, _) => fills_line(earlier, latest.capacity),
             _ => false,
         };
-        self.inconclusive_trials += u32::from(outcome == TrialOutcome::Inconclusive);
-        let is_retried = was_full
-            || outcome == TrialOutcome::Inconclusive
-                && self.inconclusive_trials < MAX_INCONCLUSIVE_TRIALS;
+        let is_inconclusive = outcome == TrialOutcome::Inconclusive;
+        let is_retried = was_full || is_inconclusive && !self.had_inconclusive_trial;
+        self.had_inconclusive_trial |= is_inconclusive;
         match factor {
             LimitingFactor::LongQueue => self.has_tried_bbr_for_queue = !is_retried,
             _ => self.has_tried_bbr = !is_retried,
