@@ -35,6 +35,8 @@
 #define OPTION_NOP 1
 #define OPTION_MSS 2
 #define OPTION_WINDOW_SCALE 3
+#define OPTION_MD5 19 /* RFC 2385 */
+#define OPTION_AO 29  /* RFC 5925 */
 #define MAX_OPTIONS_LEN 40
 /* RFC 7323, 2.3. */
 #define MAX_WINDOW_SCALE 14
@@ -238,6 +240,7 @@ struct syn_options {
 	__u32 mss; /* 0: not given */
 	__u8 scale;
 	__u8 has_scale;
+	__u8 is_signed; /* with the window */
 };
 
 static __always_inline void parse_options(struct __sk_buff *skb, const struct packet *packet,
@@ -264,6 +267,8 @@ static __always_inline void parse_options(struct __sk_buff *skb, const struct pa
 			options->scale = option[2] > MAX_WINDOW_SCALE ? MAX_WINDOW_SCALE : option[2];
 		} else if (option[0] == OPTION_MSS && load(skb, packet->tcp + at, option, 4)) {
 			options->mss = (__u32)option[2] << 8 | option[3];
+		} else if (option[0] == OPTION_MD5 || option[0] == OPTION_AO) {
+			options->is_signed = 1;
 		}
 		at += option[1];
 	}
@@ -310,7 +315,15 @@ static __always_inline void on_guest_syn(struct __sk_buff *skb, struct control *
 	struct flow fresh = {};
 	struct flow *flow;
 
+	/* A new connection with the same ports. */
+	flow = bpf_map_lookup_elem(&flows, &packet->key);
+	if (flow)
+		close_flow(control, flow, &packet->key);
 	parse_options(skb, packet, &options);
+	if (options.is_signed) {
+		bpf_map_delete_elem(&half_open, &packet->key);
+		return;
+	}
 	fresh.scale = options.scale;
 	fresh.has_scale = options.has_scale;
 	fresh.is_passive = !!(packet->flags & TCP_ACK);
@@ -329,10 +342,6 @@ static __always_inline void on_guest_syn(struct __sk_buff *skb, struct control *
 	fresh.first_window = packet->window;
 	/* Of a passive one; else the SYN-ACK tells it. */
 	fresh.next = packet->acknowledgement;
-	/* A new connection with the same ports. */
-	flow = bpf_map_lookup_elem(&flows, &packet->key);
-	if (flow)
-		close_flow(control, flow, &packet->key);
 	bpf_map_update_elem(&half_open, &packet->key, &fresh, BPF_ANY);
 }
 

@@ -45,6 +45,15 @@ struct {
 	__type(value, struct tracked);
 } tracked_sockets SEC(".maps");
 
+/* Cgroups whose earlier connections are adopted, by number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_CONNECTIONS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u8);
+} cgroups SEC(".maps");
+
 /* Set in the owner of bankfull's own sockets. */
 #define OWN_OWNER (1U << 31)
 
@@ -338,8 +347,13 @@ static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct co
 /* Offers the first window of a connection that is not established yet. */
 static __always_inline void offer_first_window(struct bpf_sock_ops *ctx, struct control *control)
 {
-	__u32 segments = first_window(control, bpf_ntohl(ctx->remote_port), ctx->local_port,
-				      peer_network(ctx), DEFAULT_MSS, bpf_ktime_get_ns());
+	struct bpf_sock *sk = ctx->sk;
+	__u32 segments;
+
+	if (sk && owner_of(sk) & OWN_OWNER)
+		return;
+	segments = first_window(control, bpf_ntohl(ctx->remote_port), ctx->local_port,
+				peer_network(ctx), DEFAULT_MSS, bpf_ktime_get_ns());
 
 	if (segments)
 		ctx->reply = segments;
@@ -384,11 +398,16 @@ int adopt(struct bpf_iter__tcp *ctx)
 	struct tracked *tracked;
 	struct tcp_sock *tp;
 	int flags = 0;
+	__u64 cgroup;
 
 	if (!skc || !control)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)
+		return 0;
+	/* The namespace also has sockets of cgroups that are not followed. */
+	cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup->kn->id;
+	if (control->is_filtered && !bpf_map_lookup_elem(&cgroups, &cgroup))
 		return 0;
 	if (skc->skc_state != BPF_TCP_ESTABLISHED && skc->skc_state != BPF_TCP_FIN_WAIT1 &&
 	    skc->skc_state != BPF_TCP_FIN_WAIT2)

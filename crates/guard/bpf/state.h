@@ -74,6 +74,7 @@ struct control {
 	__u64 closed;       /* windows that could not be lifted, as they were closed */
 	__u64 refused;      /* windows that the kernel did not set */
 	__u64 lifts_closed; /* a closed window may be lifted: from Linux 6.8 on */
+	__u64 is_filtered;  /* only connections of `cgroups` are adopted */
 };
 
 enum event_kind { OPENED = 1, CLOSED = 2, STARTED = 3 };

@@ -50,6 +50,15 @@ pub(crate) fn processes(cgroup: &Path) -> Vec<u32> {
     found
 }
 
+/// Number of the root of all cgroups. (`cgroup_root_add` in kernel/cgroup/cgroup.c)
+pub(crate) const ROOT: u64 = 1;
+
+/// Returns the numbers of a cgroup and all below it.
+pub(crate) fn numbers(cgroup: &Path) -> Vec<u64> {
+    let all = directories(cgroup).into_iter();
+    all.filter_map(|directory| directory.metadata().ok()).map(|found| found.ino()).collect()
+}
+
 /// Returns a cgroup and all below it.
 fn directories(cgroup: &Path) -> Vec<PathBuf> {
     let mut found = vec![cgroup.to_owned()];

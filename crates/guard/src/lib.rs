@@ -1,8 +1,8 @@
 //! Receive windows of TCP connections that other programs own: ICTCP for a whole host.
 //!
 //! A BPF program (`bpf/guard.bpf.c`) follows each connection below a cgroup, and applies the
-//! windows that [`Guard`] orders. Nothing in the programs, their sockets' options or their peers
-//! changes.
+//! windows that [`Guard`] orders, as clamps of the sockets. Nothing else in the programs or their
+//! peers changes.
 //!
 //! Parts: what the host must offer (`requirements`), the BPF programs and maps (`programs`), the
 //! state that they publish (`slot`), network namespaces (`namespaces`), the guarded interface

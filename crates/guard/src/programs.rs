@@ -14,7 +14,7 @@ use bankfull_control::{Bytes, Rate};
 use bankfull_sys::SharedWords;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
 const PIN_DIRECTORY: &str = "/sys/fs/bpf/bankfull-guard";
 
 /// Version of the layout of pinned maps, in their names.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// First kernel on which a window may be lifted while it is closed. (`tcp_set_window_clamp`)
 const LIFTS_CLOSED_KERNEL: (u32, u32) = (6, 8);
@@ -62,7 +62,8 @@ mod word {
     pub(super) const CLOSED: usize = 13;
     pub(super) const REFUSED: usize = 14;
     pub(super) const LIFTS_CLOSED: usize = 15;
-    pub(super) const COUNT: usize = 16;
+    pub(super) const IS_FILTERED: usize = 16;
+    pub(super) const COUNT: usize = 17;
 }
 
 /// Bytes of an event. (`struct event` in `bpf/state.h`)
@@ -193,6 +194,7 @@ pub(crate) struct Programs {
     pub(crate) networks: NetworkMap,
     pub(crate) services: ServiceMap,
     free_slots: Queue<MapData, u32>,
+    cgroups: HashMap<MapData, u64, u8>,
     links: BTreeMap<String, PinnedLink>,
 }
 
@@ -235,6 +237,8 @@ impl Programs {
             .map_err(|error| Error::of("use the map", error))?;
         let free_slots = Queue::try_from(take_map(&mut ebpf, "free_slots")?)
             .map_err(|error| Error::of("use the map", error))?;
+        let cgroups = HashMap::try_from(take_map(&mut ebpf, "cgroups")?)
+            .map_err(|error| Error::of("use the map", error))?;
         let version = bankfull_sys::kernel_version();
         let lifts_closed = version.is_some_and(|version| version >= LIFTS_CLOSED_KERNEL);
         control.store(word::LIFTS_CLOSED, lifts_closed.into());
@@ -247,6 +251,7 @@ impl Programs {
             networks,
             services,
             free_slots,
+            cgroups,
             links: BTreeMap::new(),
         })
     }
@@ -320,6 +325,14 @@ impl Programs {
     /// Adopts the connections that processes of a cgroup have already.
     pub(crate) fn adopt(&mut self, cgroup: &Path) -> Result<(), Error> {
         namespaces::run_iterator(self.iterator("find_owners")?, None)?;
+        // Below the root are all.
+        let below = cgroups::numbers(cgroup);
+        let is_filtered = !below.contains(&cgroups::ROOT);
+        for number in below.into_iter().filter(|_| is_filtered) {
+            let inserted = self.cgroups.insert(number, 1, 0);
+            inserted.map_err(|error| Error::of("note the cgroups", error))?;
+        }
+        self.control.store(word::IS_FILTERED, is_filtered.into());
         // Without the right to enter other namespaces, connections from before are left alone.
         self.in_namespaces("adopt", cgroup).map(drop)
     }
@@ -327,13 +340,24 @@ impl Programs {
     /// Lifts the windows of all connections that processes of a cgroup have.
     ///
     /// Returns whether all are lifted; those that are closed may take longer.
+    ///
+    /// # Errors
+    ///
+    /// A namespace with held connections that cannot be entered.
     pub(crate) fn lift(&mut self, cgroup: &Path) -> Result<bool, Error> {
         let end = Instant::now() + OPENING_TIME;
         loop {
             let before = self.counters().closed;
-            self.in_namespaces("lift", cgroup)?.map_or(Ok(()), Err)?;
+            let (failure, entered) = self.in_namespaces("lift", cgroup)?;
+            failure.map_or(Ok(()), Err)?;
             if self.counters().closed == before {
-                return Ok(true);
+                return match slot::held_elsewhere(&self.slots, MAX_CONNECTIONS, &entered) {
+                    0 => Ok(true),
+                    count => Err(Error::new(format!(
+                        "{count} connections are in network namespaces without processes, or \
+                         that cannot be entered without CAP_SYS_ADMIN and CAP_SYS_PTRACE"
+                    ))),
+                };
             }
             if Instant::now() >= end {
                 return Ok(false);
@@ -342,21 +366,31 @@ impl Programs {
         }
     }
 
-    /// Runs an iterator in each namespace; returns the first error in another one than this.
-    fn in_namespaces(&mut self, name: &str, cgroup: &Path) -> Result<Option<Error>, Error> {
+    /// Runs an iterator in each namespace.
+    ///
+    /// Returns the first error in another one than this, and the numbers of those without errors.
+    fn in_namespaces(
+        &mut self,
+        name: &str,
+        cgroup: &Path,
+    ) -> Result<(Option<Error>, BTreeSet<u64>), Error> {
         // Sockets may be in the namespace of this process without another process in it.
         namespaces::run_iterator(self.iterator(name)?, None)?;
         let mut others = namespaces::of_processes(&cgroups::processes(cgroup));
         // This one was read above, and to enter it again takes CAP_SYS_ADMIN.
+        let mut entered = BTreeSet::new();
         if let Ok(own) = fs::metadata("/proc/thread-self/ns/net") {
             others.remove(&own.ino());
+            entered.insert(own.ino());
         }
         let mut failure = None;
-        for namespace in others.into_values() {
-            let result = namespaces::run_iterator(self.iterator(name)?, Some(&namespace));
-            failure = failure.or(result.err());
+        for (number, namespace) in others {
+            match namespaces::run_iterator(self.iterator(name)?, Some(&namespace)) {
+                Ok(()) => drop(entered.insert(number)),
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
-        Ok(failure)
+        Ok((failure, entered))
     }
 
     fn iterator(&mut self, name: &str) -> Result<IterLink, Error> {

@@ -32,6 +32,8 @@ pub(crate) fn remove_remains(cgroup: &Path) -> Result<Option<u64>, Error> {
         ));
     }
     let mut earlier = Programs::load(false)?;
+    // Else the programs of a guard that was just killed set the windows again.
+    earlier.beat(0);
     let before = earlier.counters().lifted;
     // A window that stays closed is that of a program which does not read: it would wait for ever.
     let _is_complete = earlier.lift(cgroup)?;

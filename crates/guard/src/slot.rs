@@ -1,6 +1,7 @@
 //! State of one connection, as the BPF program publishes it (`struct slot` in `bpf/state.h`).
 
 use bankfull_sys::SharedWords;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Words of a slot.
@@ -122,6 +123,19 @@ pub(crate) fn take_marked(updated: &SharedWords) -> Vec<u32> {
     marked
 }
 
+/// Number of held connections of this host's sockets outside of some network namespaces.
+pub(crate) fn held_elsewhere(slots: &SharedWords, count: u32, namespaces: &BTreeSet<u64>) -> usize {
+    let is_held = |index: u32| {
+        let order = slots.load(index as usize * SLOT_WORDS + ORDER_WORD) as u32;
+        cookie(slots, index) != 0 && ![0, LEFT_ALONE].contains(&order)
+    };
+    let is_elsewhere = |index: u32| {
+        let endpoints = Endpoints::read(slots, index);
+        !endpoints.is_forwarded && !namespaces.contains(&endpoints.netns.into())
+    };
+    (0..count).filter(|&index| is_held(index) && is_elsewhere(index)).count()
+}
+
 /// Clears a slot: packets of its connection count no longer.
 pub(crate) fn vacate(slots: &SharedWords, index: u32) {
     slots.store(index as usize * SLOT_WORDS + ORDER_WORD, 0);
@@ -189,6 +203,25 @@ mod tests {
         assert_eq!(endpoints.local.to_string(), "[::]:5001");
         assert!(endpoints.is_forwarded && !endpoints.is_passive);
         assert_eq!(endpoints.owner, 9);
+    }
+
+    #[test]
+    fn held_connections_of_other_namespaces_are_counted() {
+        let file = bankfull_sys::memory_file(&[0; 4096]).unwrap();
+        let slots = SharedWords::map(&file, 4 * SLOT_WORDS).unwrap();
+        let at = |index: usize, word: usize| index * SLOT_WORDS + word;
+        for (index, netns, flags) in [(0, 7_u64, 0_u32), (1, 8, 0), (2, 0, FORWARDED), (3, 9, 0)] {
+            slots.store(at(index, 0), 40 + index as u64);
+            slots.store(at(index, 7), flags.into());
+            slots.store(at(index, 12), netns << 32);
+            order(&slots, index as u32, 40 + index as u64, 3000);
+        }
+        leave_alone(&slots, 3, 43);
+        let of =
+            |namespaces: &[u64]| held_elsewhere(&slots, 4, &namespaces.iter().copied().collect());
+        assert_eq!((of(&[]), of(&[7]), of(&[7, 8])), (2, 1, 0));
+        order(&slots, 1, 41, 0);
+        assert_eq!(of(&[7]), 0);
     }
 
     #[test]

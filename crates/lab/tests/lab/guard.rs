@@ -329,6 +329,37 @@ fn killed_guard_frees_connections_that_receive() {
 }
 
 #[test]
+fn release_right_after_a_kill_frees_connections() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold"]);
+    let flows = scene.send(scene.connect(4));
+    wait_until("windows fit the port", || {
+        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
+    });
+    scene.end_guard(Signal::KILL);
+    // Within the second in which the programs still apply orders.
+    assert!(!scene.is_clean());
+    wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
+}
+
+#[test]
+fn connections_of_other_cgroups_are_not_adopted() {
+    let Some(mut scene) = Scene::new() else { return };
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" cgroup2 ")).unwrap();
+    let mount = PathBuf::from(mount.split(' ').nth(1).unwrap());
+    let cgroup = mount.join(format!("bankfull-other-{}", std::process::id()));
+    fs::create_dir(&cgroup).unwrap();
+    let _before = scene.connect(1);
+    scene.start_guard(&["--cgroup", cgroup.to_str().unwrap()]);
+    scene.wait_for("status", |_| true);
+    let seen = scene.events("connection");
+    assert!(scene.end_guard(Signal::TERM));
+    fs::remove_dir(&cgroup).unwrap();
+    assert!(seen.is_empty(), "{seen:?}");
+}
+
+#[test]
 fn release_lifts_idle_connections_of_a_killed_guard() {
     let Some(mut scene) = Scene::new() else { return };
     scene.start_guard(&["--mode", "hold"]);

@@ -38,6 +38,9 @@ struct Bridge {
     cgroup: std::path::PathBuf,
 }
 
+/// Options of a SYN with a window scale.
+const SCALED: [u8; 4] = [3, 3, SCALE, 1];
+
 /// Connection of the guest, which a peer has opened.
 struct Connection {
     framing: Framing,
@@ -110,8 +113,7 @@ impl Bridge {
         }
     }
 
-    fn open(&mut self, framing: Framing, port: u16, has_scale: bool) -> Connection {
-        let options: &[u8] = if has_scale { &[3, 3, SCALE, 1] } else { &[1, 1, 1, 1] };
+    fn open(&mut self, framing: Framing, port: u16, options: &[u8]) -> Connection {
         let syn = framing.of_peer(port, [1000, 0], SYN, 65_535, options, 0);
         self.receive(&syn);
         let answer = framing.of_guest(port, [5000, 1001], SYN | ACK, 65_535, options, 0);
@@ -334,7 +336,7 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
     let mut connections: Vec<Connection> = framings
         .iter()
         .zip(40_000..)
-        .map(|(&framing, port)| bridge.open(framing, port, true))
+        .map(|(&framing, port)| bridge.open(framing, port, &SCALED))
         .collect();
     let mut lowest = [u16::MAX; 4];
     wait_until("windows are lowered", || {
@@ -363,9 +365,8 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
         connections[0].step(&mut bridge, WINDOW).window <= WINDOW / 4
     });
     // A handshake that is reset opens no connection.
-    let options = [3, 3, SCALE, 1];
-    bridge.receive(&framings[0].of_peer(41_000, [1000, 0], SYN, 65_535, &options, 0));
-    let answer = framings[0].of_guest(41_000, [5000, 1001], SYN | ACK, 65_535, &options, 0);
+    bridge.receive(&framings[0].of_peer(41_000, [1000, 0], SYN, 65_535, &SCALED, 0));
+    let answer = framings[0].of_guest(41_000, [5000, 1001], SYN | ACK, 65_535, &SCALED, 0);
     bridge.send(&answer, 41_000);
     bridge.receive(&framings[0].of_peer(41_000, [1001, 5001], RST | ACK, 0, &[], 0));
     let bytes = u64::from(connections[0].next - 1001);
@@ -379,6 +380,27 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
     // Without a known scale the field would be misread.
     let unknown = framings[0].of_guest(50_000, [1, 1], ACK | FIN, WINDOW, &[], 0);
     assert_eq!(bridge.send(&unknown, 50_000).window, WINDOW, "no SYN was seen");
+}
+
+/// A digest of the header is in each packet. (RFC 2385, RFC 5925)
+#[test]
+fn signed_packets_of_guests_are_left_alone() {
+    let Some((_scene, mut bridge)) = held_bridge() else { return };
+    let framing = Framing { is_ipv6: false, tags: 0 };
+    let with = |option: &[u8]| [&SCALED[..], option, &[0; 14], &[1, 1]].concat();
+    let mut plain =
+        [40_000, 40_001, 40_002, 40_003].map(|port| bridge.open(framing, port, &SCALED));
+    let mut signed = [
+        bridge.open(framing, 40_010, &with(&[19, 18, 0, 0])),
+        bridge.open(framing, 40_011, &with(&[29, 16, 7, 7])),
+    ];
+    wait_until("windows are lowered", || {
+        for connection in &mut signed {
+            assert_eq!(connection.step(&mut bridge, WINDOW).window, WINDOW);
+        }
+        let lowered = plain.iter_mut().map(|one| one.step(&mut bridge, WINDOW).window);
+        lowered.max().is_some_and(|window| window <= WINDOW / 4)
+    });
 }
 
 #[test]
