@@ -2,12 +2,14 @@
 
 use super::file::{COMMANDS, Value};
 use super::share::Shared;
-use super::{Reader, defaults, load, paths};
+use super::{DAEMON_FILE, Reader, defaults, load, paths};
 use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::{self, ConfigFlags, ConfigView};
 use crate::output::{Output, printable};
 use serde_json::json;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A value in force.
@@ -51,6 +53,10 @@ impl Setting {
 pub(crate) fn run(flags: &ConfigFlags) -> Exit {
     let environment = Environment::read();
     let mut output = Output::standard();
+    let reader = reader(&environment);
+    if (flags.view, reader) == (ConfigView::Show, Reader::Command) && environment.config.is_none() {
+        output.message(&format!("not shown: {DAEMON_FILE}, which you may not read"));
+    }
     let lines = match flags.view {
         ConfigView::Path => Ok(paths(&environment, Reader::Daemon)
             .iter()
@@ -59,7 +65,7 @@ pub(crate) fn run(flags: &ConfigFlags) -> Exit {
                 false => printable(path),
             })
             .collect()),
-        ConfigView::Show => settings(&environment).map(|all| {
+        ConfigView::Show => settings(&environment, reader).map(|all| {
             let line = if flags.json { Setting::json } else { Setting::line };
             all.iter().map(line).collect::<Vec<String>>()
         }),
@@ -92,10 +98,20 @@ fn nothing(environment: &Environment) -> String {
     }
 }
 
+/// Returns the reader of all files that this user may read.
+fn reader(environment: &Environment) -> Reader {
+    let is_refused = |e: std::io::Error| e.kind() == ErrorKind::PermissionDenied;
+    let is_own = environment.config.is_none();
+    match is_own && File::open(DAEMON_FILE).is_err_and(is_refused) {
+        true => Reader::Command,
+        false => Reader::Daemon,
+    }
+}
+
 /// Returns the values in force, checked.
-fn settings(environment: &Environment) -> Result<Vec<Setting>, String> {
+fn settings(environment: &Environment, reader: Reader) -> Result<Vec<Setting>, String> {
     let root = flags::command();
-    let content = load(environment, &root, Reader::Daemon)?;
+    let content = load(environment, &root, reader)?;
     let mut all = Vec::new();
     for name in COMMANDS {
         for entry in content.defaults.get(name).into_iter().flatten() {

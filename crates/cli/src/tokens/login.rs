@@ -7,8 +7,10 @@ use crate::environment::Environment;
 use crate::exit::Exit;
 use crate::flags::LoginFlags;
 use crate::output::{Output, printable};
+use crate::signals;
 use crate::token;
 use bankfull::{ClientKey, ClientKeyPair, Error, ErrorKind};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -114,11 +116,18 @@ fn store(
     environment: &Environment,
     output: &mut Output,
 ) -> Result<String, Error> {
-    if io::stdin().is_terminal() {
-        output.message("paste the line of `bankfull token create NAME --invite`:");
-    }
+    let hidden = match io::stdin().is_terminal() {
+        true => {
+            output.message(
+                "paste the line of `bankfull token create NAME --invite` (it is not shown):",
+            );
+            HiddenInput::start()?
+        }
+        false => None,
+    };
     let mut line = String::new();
     let read = io::stdin().lock().take(MAX_BYTES).read_line(&mut line);
+    drop(hidden);
     read.map_err(|e| Error::local("cannot read the invite from standard input", &e))?;
     let invite = Invite::parse(&line).map_err(usage)?;
     let name = flags.name.clone().or_else(|| invite.host_name()).ok_or_else(|| {
@@ -165,6 +174,34 @@ fn store(
         Some(_) if token.is_none() => format!("{name}:, {url}, is stored already"),
         Some(_) => format!("replaced the token of {name}:, {url}; try bankfull ls {name}:"),
     })
+}
+
+/// A terminal that does not show what is typed, until this is dropped or a signal comes.
+struct HiddenInput(Termios);
+
+impl HiddenInput {
+    /// Hides the input; `None` if the terminal cannot.
+    fn start() -> Result<Option<Self>, Error> {
+        let Ok(shown) = tcgetattr(io::stdin()) else { return Ok(None) };
+        let of_signal = shown.clone();
+        signals::on_signals(vec![Box::new(move || {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &of_signal);
+            std::process::exit(Exit::Interrupted.code().into());
+        })])?;
+        let mut hidden = shown.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // The line still ends on the screen.
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        let is_hidden = tcsetattr(io::stdin(), OptionalActions::Flush, &hidden).is_ok();
+        Ok(is_hidden.then_some(Self(shown)))
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
 }
 
 /// Returns the table of the remote.
