@@ -176,7 +176,7 @@ fn store(
     })
 }
 
-/// A terminal that does not show what is typed, until this is dropped or a signal comes.
+/// A terminal that does not show input, until this is dropped or a signal comes.
 struct HiddenInput(Termios);
 
 impl HiddenInput {
