@@ -35,6 +35,12 @@ const MAX_QUEUE_SEGMENTS: f64 = 4.0;
 /// Share of the queue of [`UNTUNED`] that does not count. (chosen: a reduction worth the effort)
 const MAX_QUEUE_SHARE: f64 = 0.25;
 
+/// Rate of a slow reverse path, as a share of that forward. (chosen: `back-2mbit`)
+const SLOW_BACK: f64 = 1.0 / 150.0;
+
+/// Share of the best choice on such a path. (chosen: the aim of docs/kinds.md)
+const MIN_SLOW_BACK_SHARE: f64 = 0.93;
+
 /// Properties of a path by which its results are judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathTraits {
@@ -46,6 +52,8 @@ pub struct PathTraits {
     pub loses: bool,
     /// True with a policer.
     pub has_policer: bool,
+    /// True if the rate back is [`SLOW_BACK`] of that forward, or less.
+    pub is_slow_back: bool,
 }
 
 impl PathTraits {
@@ -68,6 +76,10 @@ impl PathTraits {
             packet_ms: packet_seconds * 1e3,
             loses: is_shared || links().any(|link| loses(link, marks)),
             has_policer: links().any(|link| link.policer.is_some()),
+            is_slow_back: path
+                .reverse
+                .rate
+                .is_some_and(|back| back.bits_per_sec() as f64 <= rate * SLOW_BACK),
         })
     }
 }
@@ -109,7 +121,22 @@ pub fn missed(regrets: &[Regret], traits: &BTreeMap<String, PathTraits>) -> Stri
             (lead > MAX_LEAD).then(|| format!("{lead:.3}"))
         });
         list("segments lost where nothing else loses", &|one| lost(one, traits.get(&one.path)?));
-        list("queue", &|one| queue(one, untuned(&one.path)?, traits.get(&one.path)?));
+        list("queue", &|one| {
+            let is_short = |limit: f64, quarter: f64| one.queue_ms <= limit.max(quarter);
+            queue(one, untuned(&one.path)?, traits.get(&one.path)?, is_short)
+        });
+        list(
+            &format!("queue within a quarter of that of {UNTUNED}, above the other limit"),
+            &|one| {
+                let is_other = |limit, quarter| one.queue_ms <= limit || one.queue_ms > quarter;
+                queue(one, untuned(&one.path)?, traits.get(&one.path)?, is_other)
+            },
+        );
+        list(&format!("share of the best choice below {MIN_SLOW_BACK_SHARE}"), &|one| {
+            let share = 1.0 - one.regret;
+            let is_slow_back = traits.get(&one.path)?.is_slow_back;
+            (is_slow_back && share < MIN_SLOW_BACK_SHARE).then(|| format!("{share:.3}"))
+        });
         list(&format!("fairness below {MIN_SHARING} and that of {UNTUNED}"), &|one| {
             let (own, other) = (one.sharing?, untuned(&one.path)?.sharing?);
             (own < MIN_SHARING && own < other).then(|| format!("{own:.2} ({other:.2})"))
@@ -129,10 +156,15 @@ fn lost(of: &Regret, path: &PathTraits) -> Option<String> {
     (!path.loses && lost > limit).then(|| format!("{lost:.0} (limit {limit:.0})"))
 }
 
-/// Queue above the limit, with that of untuned TCP.
-fn queue(of: &Regret, untuned: &Regret, path: &PathTraits) -> Option<String> {
+/// Queue that is not short by its limit and by the share of that of untuned TCP, with the latter.
+fn queue(
+    of: &Regret,
+    untuned: &Regret,
+    path: &PathTraits,
+    is_short: impl Fn(f64, f64) -> bool,
+) -> Option<String> {
     let limit = f64::max(MAX_QUEUE_MS, MAX_QUEUE_SEGMENTS * path.packet_ms);
-    let is_long = of.queue_ms > limit && of.queue_ms > MAX_QUEUE_SHARE * untuned.queue_ms;
+    let is_long = !is_short(limit, MAX_QUEUE_SHARE * untuned.queue_ms);
     is_long.then(|| format!("{:.1} ms ({UNTUNED}: {:.1})", of.queue_ms, untuned.queue_ms))
 }
 
@@ -196,8 +228,13 @@ mod tests {
              - bankfull, queue: p 8.0 ms (off: 30.0)\n\
              - bankfull, fairness below 0.9 and that of off: p 0.50 (0.85)\n"
         );
-        let found = of(Regret { queue_ms: 7.0, ..bad }, "link = ['policer:50mbit,64kB']");
-        assert!(!found.contains("segments lost") && !found.contains("queue"), "{found}");
+        let shorter = Regret { queue_ms: 7.0, ..bad };
+        let found = of(shorter.clone(), "link = ['policer:50mbit,64kB']");
+        assert!(!found.contains("segments lost") && !found.contains("bankfull, queue:"), "{found}");
+        let within = "queue within a quarter of that of off, above the other limit: p 7.0 ms";
+        assert!(found.contains(within), "{found}");
+        let found = of(shorter, "back = ['rate:600kbit']");
+        assert!(found.contains("share of the best choice below 0.93: p 0.800"), "{found}");
     }
 
     #[test]

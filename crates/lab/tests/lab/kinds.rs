@@ -48,6 +48,37 @@ fn codel_marks_what_requests_ecn_and_drops_others() {
 }
 
 #[test]
+fn queues_drop_early_and_policers_drop_above_their_rate() {
+    for words in ["'pie'", "'fq-codel'", "'policer:10mbit,30kB'"] {
+        let path = format!("rate = '20mbit'\nrtt = '20ms'\nbuffer = '1MB'\nlink = [{words}]");
+        let Some((mbit, found)) = run(&path, 4, |_| {}) else { return };
+        let totals = found.totals[1];
+        match words.contains("policer") {
+            true => assert!(mbit < 11.0 && totals.policed > 0, "{mbit} {totals:?}"),
+            false => assert!(mbit > 10.0 && totals.early_dropped > 0, "{words} {mbit} {totals:?}"),
+        }
+    }
+}
+
+/// Bounds are of the rate in the mean of the run, in Mbit/s; the upper one is what passes at most.
+#[test]
+fn rates_that_vary_limit_real_tcp() {
+    for (words, least, most) in [
+        ("'steps:5mbit@2s'", 4.0, 13.5),
+        ("'square:4mbit,500ms'", 4.0, 13.0),
+        ("'walk:5mbit,200ms'", 2.0, 41.0),
+        ("'burst:256kB'", 10.0, 21.0),
+        ("'silence:1s@1s'", 2.0, 16.0),
+        ("'rtt:120ms@1s'", 4.0, 20.0),
+        ("'trace:cellular'", 0.5, 41.0),
+    ] {
+        let path = format!("rate = '20mbit'\nrtt = '20ms'\nbuffer = '100kB'\nlink = [{words}]");
+        let Some((mbit, found)) = run(&path, 4, |_| {}) else { return };
+        assert!((least..most).contains(&mbit), "{words}: {mbit} Mbit/s, {:?}", found.totals[1]);
+    }
+}
+
+#[test]
 fn connection_survives_path_whose_mtu_falls() {
     let path = "rate = '20mbit'\nrtt = '20ms'\nbuffer = '100kB'\nlink = ['mtu:1300@2s']";
     let Some((mbit, found)) = run(path, 4, |_| {}) else { return };
