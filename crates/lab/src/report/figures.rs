@@ -156,7 +156,7 @@ fn lost(of: &Regret, path: &PathTraits) -> Option<String> {
     (!path.loses && lost > limit).then(|| format!("{lost:.0} (limit {limit:.0})"))
 }
 
-/// Queue that is not short by its limit and by the share of that of untuned TCP, with the latter.
+/// Queue that is not short, with that of untuned TCP.
 fn queue(
     of: &Regret,
     untuned: &Regret,
