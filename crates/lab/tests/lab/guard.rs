@@ -157,6 +157,16 @@ impl Scene {
         (0..count).map(pair).unzip()
     }
 
+    /// Starts a guard that holds the windows of four connections, and waits until it does.
+    fn hold(&mut self) -> Flows {
+        self.start_guard(&["--mode", "hold"]);
+        let flows = self.send(self.connect(4));
+        wait_until("windows fit the port", || {
+            !self.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
+        });
+        flows
+    }
+
     /// Sends on connections until the flows are dropped.
     pub(super) fn send(&self, (senders, receivers): (Vec<TcpStream>, Vec<TcpStream>)) -> Flows {
         let received = Arc::new(AtomicU64::new(0));
@@ -269,11 +279,7 @@ fn guard_holds_windows_and_lifts_them_at_its_end() {
 #[test]
 fn replaced_clamp_is_set_again_before_a_window_is_offered() {
     let Some(mut scene) = Scene::new() else { return };
-    scene.start_guard(&["--mode", "hold"]);
-    let flows = scene.send(scene.connect(4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
-    });
+    let flows = scene.hold();
     let stays_held = |_| {
         for receiver in &flows.receivers {
             bankfull_sys::set_window_clamp(receiver, 4 << 20).unwrap();
@@ -319,11 +325,7 @@ fn observing_guard_changes_no_window() {
 #[test]
 fn killed_guard_frees_connections_that_receive() {
     let Some(mut scene) = Scene::new() else { return };
-    scene.start_guard(&["--mode", "hold"]);
-    let flows = scene.send(scene.connect(4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
-    });
+    let flows = scene.hold();
     scene.end_guard(Signal::KILL);
     wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
 }
@@ -331,11 +333,7 @@ fn killed_guard_frees_connections_that_receive() {
 #[test]
 fn release_right_after_a_kill_frees_connections() {
     let Some(mut scene) = Scene::new() else { return };
-    scene.start_guard(&["--mode", "hold"]);
-    let flows = scene.send(scene.connect(4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
-    });
+    let flows = scene.hold();
     scene.end_guard(Signal::KILL);
     // Within the second in which the programs still apply orders.
     assert!(!scene.is_clean());
@@ -362,11 +360,7 @@ fn connections_of_other_cgroups_are_not_adopted() {
 #[test]
 fn release_lifts_idle_connections_of_a_killed_guard() {
     let Some(mut scene) = Scene::new() else { return };
-    scene.start_guard(&["--mode", "hold"]);
-    let flows = scene.send(scene.connect(4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
-    });
+    let flows = scene.hold();
     scene.end_guard(Signal::KILL);
     // Idle within the second of the heartbeat.
     flows.is_ended.store(true, Ordering::Relaxed);
@@ -419,11 +413,7 @@ fn guard_stands_beside_another_program_of_the_cgroup() {
     let other = ["sock_ops", "pinned", follow.to_str().unwrap()];
     let attach = [&["cgroup", "attach", cgroup][..], &other, &["multi"]].concat();
     assert!(bpftool(&attach).unwrap().status.success());
-    scene.start_guard(&["--mode", "hold"]);
-    let flows = scene.send(scene.connect(4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty() && flows.max_window() < FREE_WINDOW / 2
-    });
+    let flows = scene.hold();
     let ended = scene.end_guard(Signal::TERM);
     let listed = bpftool(&["cgroup", "show", cgroup]).unwrap();
     let detach = [&["cgroup", "detach", cgroup][..], &other].concat();

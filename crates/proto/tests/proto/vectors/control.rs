@@ -53,6 +53,10 @@ fn failure(cause: Cause, text: &str) -> Failure {
     Failure::new(cause, text)
 }
 
+fn key_proof() -> KeyProof {
+    KeyProof { public: counting(0x20), signature: counting(0x40) }
+}
+
 fn handshake() -> Vec<Vector> {
     let hello = Hello {
         min_version: 1,
@@ -60,10 +64,7 @@ fn handshake() -> Vec<Vector> {
         software: "bankfull 0.1.0".to_owned(),
         ..Hello::default()
     };
-    let signature = [counting::<32>(0x40), counting::<32>(0x60)].concat();
-    let proof =
-        KeyProof { public: counting(0x20), signature: signature.try_into().expect("64 bytes") };
-    let with_key = Hello { key: Some(proof), ..hello.clone() };
+    let with_key = Hello { key: Some(key_proof()), ..hello.clone() };
     let with_token = Hello { token: Some(b"sesame".to_vec()), ..hello.clone() };
     let daemon = Welcome {
         version: 1,
