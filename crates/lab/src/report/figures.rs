@@ -52,7 +52,7 @@ pub struct PathTraits {
     pub loses: bool,
     /// True with a policer.
     pub has_policer: bool,
-    /// True if the rate back is [`SLOW_BACK`] of that forward, or less.
+    /// True if the rate back is `SLOW_BACK` of that forward, or less.
     pub is_slow_back: bool,
 }
 
