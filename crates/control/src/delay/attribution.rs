@@ -3,16 +3,12 @@
 use super::limiter::{LONG_QUEUE_RTTS, Limiter, MAX_TRIAL_QUEUE, USED_SHARE};
 use super::path::{Path, ratio, scaled};
 use super::round::{Outcome, Round};
-use super::trial::{MAX_FINDINGS, TRIAL_STEP};
+use super::trial::{Finding, MAX_FINDINGS, TRIAL_STEP};
 use crate::path_control::{Reason, START_GAIN, State};
 use crate::tcp::CUBIC_BETA;
 
 /// Growth of the window in a trial at the rate of packet trains: twice the error of a rate.
 const SMALL_TRIAL_STEP: f64 = (1.0 - START_GAIN) * 2.0;
-
-/// Response to a step that is none; one that lacks less is the whole. (chosen: halfway to the
-/// response beside one equal flow)
-const NO_RESPONSE: f64 = 0.25;
 
 /// Reductions in which it is removed. (measured, a fluid model in delay/tests.rs: one may coincide
 /// with a fall of the rate)
@@ -50,21 +46,22 @@ impl Limiter {
         let rate = (ratio(round.rate, before.rate) - 1.0) / step;
         let grown = round.queue.saturating_sub(before.queue);
         let queue = grown.div_duration_f64(path.rtt()) / step;
-        if rate > 1.0 - NO_RESPONSE && queue < NO_RESPONSE {
-            return Some(self.end_queueless_trial(path, round, step));
-        }
-        // If neither follows, TCP does not use the window yet.
-        if rate >= NO_RESPONSE || queue >= NO_RESPONSE {
+        let finding = Finding::of(rate, queue, step <= SMALL_TRIAL_STEP);
+        if matches!(finding, Finding::Full | Finding::Shared) {
             path.samples.confirm_route(self.settled_at, round.now);
-            if rate > NO_RESPONSE && step > SMALL_TRIAL_STEP {
+            self.window /= 1.0 + step;
+        }
+        match finding {
+            Finding::NotFull => return Some(self.end_queueless_trial(path, round, step)),
+            Finding::Full => self.trial.on_full(&before),
+            Finding::Shared => {
                 let count = self.trial.on_shared(round.now);
                 if count > MAX_FINDINGS || path.is_minor_share(round.rate) {
                     return Some(Outcome::Left(Reason::SharedQueue(round.queue)));
                 }
-            } else {
-                self.trial.on_full(&before);
             }
-            self.window /= 1.0 + step;
+            // TCP does not use the window yet.
+            Finding::NotLimited => {}
         }
         Some(self.change(path, round, State::Limited, Reason::NoGain(round.rate)))
     }

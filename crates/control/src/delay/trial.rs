@@ -19,6 +19,38 @@ pub(super) const TRIAL_STEP: f64 = 2.0 * RATE_DEVIATION;
 /// one or two may be chance)
 pub(super) const MAX_FINDINGS: usize = 2;
 
+/// Response to a step below which the rate or the queue does not follow. (chosen: half of that
+/// beside one equal flow)
+const NO_RESPONSE: f64 = 0.25;
+
+/// Finding of a trial about the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// The rate follows alone: the delay is no queue.
+    NotFull,
+    /// The queue follows alone.
+    Full,
+    /// Both follow: the share of the rate that follows is the share of other flows.
+    Shared,
+    /// Neither follows: the window does not limit the rate.
+    NotLimited,
+}
+
+impl Finding {
+    /// Returns the finding from the responses of rate and queue, as shares of the step.
+    ///
+    /// After a small step, an error of the rate may be half of its response.
+    pub(super) fn of(rate: f64, queue: f64, is_small: bool) -> Self {
+        let whole = if is_small { 1.0 - NO_RESPONSE } else { NO_RESPONSE };
+        match (rate >= NO_RESPONSE, queue >= NO_RESPONSE) {
+            (true, false) if rate >= whole => Self::NotFull,
+            (true, true) if !is_small => Self::Shared,
+            (false, false) => Self::NotLimited,
+            _ => Self::Full,
+        }
+    }
+}
+
 /// Trial in progress, and results of earlier ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trial {
@@ -72,4 +104,20 @@ fn count_recent(times: &mut Vec<Duration>, now: Duration) -> usize {
     times.retain(|at| now < *at + LIFETIME);
     times.push(now);
     times.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_follow_from_the_responses_of_rate_and_queue() {
+        use Finding::{Full, NotFull, NotLimited, Shared};
+        let of = |is_small| {
+            [(1.0, 0.0), (0.5, 0.1), (0.0, 1.0), (0.5, 0.5), (1.0, 0.3), (0.2, 0.2), (-0.5, 0.0)]
+                .map(|(rate, queue)| Finding::of(rate, queue, is_small))
+        };
+        assert_eq!(of(false), [NotFull, NotFull, Full, Shared, Shared, NotLimited, NotLimited]);
+        assert_eq!(of(true), [NotFull, Full, Full, Full, Full, NotLimited, NotLimited]);
+    }
 }
