@@ -390,9 +390,15 @@ fn slow_reverse_path_ends_with_the_return() {
     assert!(!fluid.controller.path_state().is_ack_limited);
 }
 
+/// A path of a capacity in Mbit/s, with an RTT of 0.3 ms.
+fn short_path(capacity: f64) -> Fluid {
+    let rtt = MS * 3 / 10;
+    Fluid { rtt, tcp_min_rtt: rtt, ..Fluid::new(capacity, 1) }
+}
+
 #[test]
 fn short_path_ends_with_a_longer_route() {
-    let mut fluid = Fluid::new(100.0, 1);
+    let mut fluid = short_path(100.0);
     // TCP fills its buffer: a queue of 40 ms.
     fluid.controller.config.window_max = Bytes::kib(480);
     fluid.run(3_000);
@@ -463,7 +469,7 @@ fn rate_max_is_kept_by_pacing_alone() {
 
 #[test]
 fn short_path_is_not_limited() {
-    let mut fluid = Fluid::new(1_000.0, 1);
+    let mut fluid = short_path(1_000.0);
     fluid.run(100);
     assert_eq!(fluid.controller.state(), State::Disabled);
     assert!(fluid.controller.path_state().is_short);

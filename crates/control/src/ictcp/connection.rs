@@ -3,11 +3,10 @@
 
 use super::active_time::ActiveTime;
 use super::ledger::Ledger;
-use super::path_samples::PathSamples;
+use super::path_samples::{PACED_RTT, PathSamples};
 use super::reason::Reason;
 use super::slots::{MIN_SUBSLOT, settling_time};
 use super::{NewConnection, Sample};
-use crate::path_control::SHORT_PATH_RTT;
 use crate::tcp::MIN_RTO;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
@@ -275,7 +274,7 @@ impl Connection {
 
     /// Returns the pacing rate if it has changed enough.
     pub(super) fn next_pacing_rate(&mut self, ratio: f64) -> Option<Rate> {
-        let rtt = self.path.known_min_rtt().filter(|&rtt| rtt >= SHORT_PATH_RTT)?;
+        let rtt = self.path.known_min_rtt().filter(|&rtt| rtt >= PACED_RTT)?;
         let rate = Bytes(self.window).per(rtt).bits_per_sec() as f64 * ratio;
         let change = (rate - self.pacing_rate.bits_per_sec() as f64).abs();
         let is_changed = change > self.pacing_rate.bits_per_sec() as f64 * NEGLIGIBLE_DIFFERENCE;

@@ -2,11 +2,13 @@
 
 use super::NewConnection;
 use super::slots::MIN_SUBSLOT;
-use crate::path_control::SHORT_PATH_RTT;
 use std::time::Duration;
 
+/// RTT from which senders are paced. (measured, docs/algorithms/ictcp.md)
+pub(super) const PACED_RTT: Duration = Duration::from_millis(2);
+
 /// RTT assumed until one is known: that of a local network with its hosts.
-const DEFAULT_RTT: Duration = Duration::from_nanos(SHORT_PATH_RTT.as_nanos() as u64 / 2);
+const DEFAULT_RTT: Duration = Duration::from_nanos(PACED_RTT.as_nanos() as u64 / 2);
 
 /// RTT and losses of one connection.
 #[derive(Debug)]

@@ -17,4 +17,4 @@ pub use decision::{CachedPath, Config, Decision};
 pub use observation::{Observation, SPARSE_SAMPLING_RTT, TICK};
 pub use path_state::PathState;
 pub use reason::{Reason, State};
-pub(crate) use start::{SHORT_PATH_RTT, START_GAIN, Start, is_short_path};
+pub(crate) use start::{START_GAIN, Start, is_short_path};

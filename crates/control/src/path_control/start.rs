@@ -1,6 +1,6 @@
 //! The start of a transfer: below the rate that packet trains or an earlier transfer found.
 
-use super::capacity::RATE_DEVIATION;
+use super::capacity::{MIN_TRAIN_TIME, RATE_DEVIATION};
 use super::decision::{CachedPath, Config};
 use super::reason::{Reason, State};
 use crate::units::Rate;
@@ -13,9 +13,8 @@ pub(crate) const START_GAIN: f64 = 0.98;
 /// Deviation from the RTT of the cached path within which the path is the same.
 const CACHED_RTT_DEVIATION: f64 = 2.0 * RATE_DEVIATION;
 
-/// RTT below which nothing is limited, since host delays look like queues. (chosen: a scheduler
-/// tick and interrupts take about 1 ms)
-pub(crate) const SHORT_PATH_RTT: Duration = Duration::from_millis(2);
+/// RTT below which nothing is limited: the batching of receivers dominates, as in trains.
+const SHORT_PATH_RTT: Duration = MIN_TRAIN_TIME;
 
 /// The start of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,7 +82,10 @@ mod tests {
         let start = Some(Start { state: State::StartBounded, rate, reason });
         assert_eq!([of(State::Probing, MS * 20), of(State::StartOpen, MS * 20)], [start; 2]);
         assert_eq!(of(State::Limited, MS * 20), None, "it has begun");
-        assert_eq!([of(State::Probing, Duration::ZERO), of(State::Probing, MS)], [None; 2]);
+        assert_eq!(
+            [of(State::Probing, Duration::ZERO), of(State::Probing, MS * 3 / 10)],
+            [None; 2]
+        );
         assert_eq!(Start::with_capacity(State::Probing, None, MS * 20), None);
     }
 

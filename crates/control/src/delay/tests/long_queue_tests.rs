@@ -61,7 +61,7 @@ fn drain_ends_once_the_queue_is_short() {
 #[test]
 fn short_route_ends_the_drain_of_a_long_queue() {
     let mut fluid = left_to_bbr();
-    (fluid.rtt, fluid.extra_delay, fluid.queue) = (MS, Duration::ZERO, 0.0);
+    (fluid.rtt, fluid.extra_delay, fluid.queue) = (MS * 3 / 10, Duration::ZERO, 0.0);
     fluid.run(20);
     assert_eq!(last(&fluid), (Reason::ShortPath, 1 << 30));
     assert_eq!(fluid.controller.on_loss_tolerant_cc(fluid.now, None), None);
