@@ -28,7 +28,7 @@ const NO_RESPONSE: f64 = 0.25;
 pub(super) enum Finding {
     /// The rate follows alone: the delay is no queue.
     NotFull,
-    /// The queue follows alone.
+    /// The queue follows alone; after a small step, also anything in between.
     Full,
     /// Both follow: the share of the rate that follows is the share of other flows.
     Shared,
