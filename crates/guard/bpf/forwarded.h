@@ -17,10 +17,15 @@
 /* Tags before a packet's network header that are skipped. (802.1ad: two) */
 #define MAX_VLAN_TAGS 2
 #define VLAN_HEADER_LEN 4
+#define VLAN_NUMBER_MASK 0xfff
 #define IPV4_HEADER_LEN 20
 #define IPV6_HEADER_LEN 40
 #define TCP_HEADER_LEN 20
 #define FRAGMENT_MASK 0x3fff /* more fragments, or an offset */
+
+/* Super-packets of IPv6 beyond 64 KiB name their length in a header of their own. (RFC 2675) */
+#define IPPROTO_HOPOPTS 0
+#define OPTION_JUMBO 194
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
@@ -69,6 +74,14 @@ struct ipv6_header {
 	__u8 destination[16];
 };
 
+struct jumbo_header {
+	__u8 protocol;
+	__u8 length; /* in words of eight bytes, after the first */
+	__u8 option;
+	__u8 option_length;
+	__be32 payload; /* this header included */
+};
+
 struct tcp_header {
 	__be16 source;
 	__be16 destination;
@@ -88,12 +101,15 @@ struct flow_key {
 	__u16 remote_port;
 	__u16 local_port;
 	__u32 interface; /* of the guest, as another one may use the same addresses */
+	__u64 vlans;     /* numbers of its tags, twelve bits each, for the same reason */
 };
 
 struct flow {
 	__u64 cookie;     /* of its slot; 0: not established yet */
 	__u32 slot;
-	__u32 next;       /* sequence number that the guest expects */
+	__u32 next;       /* sequence number after the last data */
+	__u32 acknowledged; /* that the guest expects, or expected a moment ago */
+	__u32 rtt_us;     /* of the handshake */
 	__u32 own_next;   /* that of the guest's first byte */
 	__u32 syn_payload; /* bytes in its SYN: TCP Fast Open */
 	__u32 right_edge; /* largest sequence number that was allowed */
@@ -169,7 +185,22 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *pa
 	return len - header_len;
 }
 
-/* Parses the IPv6 header; packets with extension headers are left alone. */
+/* Parses the jumbo header. Returns the bytes from the TCP header on; 0: none. */
+static __always_inline __u32 parse_jumbo(struct __sk_buff *skb, __u32 offset)
+{
+	struct jumbo_header jumbo;
+	__u32 payload;
+
+	if (!load(skb, offset, &jumbo, sizeof(jumbo)))
+		return 0;
+	payload = bpf_ntohl(jumbo.payload);
+	if (jumbo.protocol != IPPROTO_TCP || jumbo.length || jumbo.option != OPTION_JUMBO ||
+	    jumbo.option_length != sizeof(payload) || payload < sizeof(jumbo))
+		return 0;
+	return payload - sizeof(jumbo);
+}
+
+/* Parses the IPv6 header; packets with other extension headers are left alone. */
 static __always_inline __u32 parse_ipv6(struct __sk_buff *skb, struct packet *packet,
 					__u32 offset, int is_from_guest)
 {
@@ -179,12 +210,16 @@ static __always_inline __u32 parse_ipv6(struct __sk_buff *skb, struct packet *pa
 
 	if (!load(skb, offset, &ip, sizeof(ip)))
 		return 0;
-	if (ip.protocol != IPPROTO_TCP)
-		return 0;
 	packet->tcp = offset + IPV6_HEADER_LEN;
 	len = bpf_ntohs(ip.length);
-	if (!len)
+	if (ip.protocol == IPPROTO_HOPOPTS && !len) {
+		len = parse_jumbo(skb, packet->tcp);
+		packet->tcp += sizeof(struct jumbo_header);
+	} else if (ip.protocol != IPPROTO_TCP) {
+		return 0;
+	} else if (!len) {
 		len = skb->len - packet->tcp;
+	}
 	if (is_from_guest) {
 		__builtin_memcpy(packet->key.remote, ip.destination, 16);
 		__builtin_memcpy(packet->key.local, ip.source, 16);
@@ -202,17 +237,23 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet, i
 {
 	struct tcp_header tcp;
 	__u32 offset = ETH_HLEN;
-	__be16 protocol;
+	__be16 protocol, tag[2];
 	__u32 len = 0;
 
 	if (!load(skb, ETH_HLEN - sizeof(protocol), &protocol, sizeof(protocol)))
 		return 0;
+	/* The kernel keeps the first tag beside the packet. */
+	if (skb->vlan_present)
+		packet->key.vlans = skb->vlan_tci & VLAN_NUMBER_MASK;
 	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
 		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
 			break;
-		/* The tag, then the protocol of what follows. */
-		if (!load(skb, offset + 2, &protocol, sizeof(protocol)))
+		/* The tag, and the protocol of what follows. */
+		if (!load(skb, offset, tag, sizeof(tag)))
 			return 0;
+		packet->key.vlans =
+			packet->key.vlans << 12 | (bpf_ntohs(tag[0]) & VLAN_NUMBER_MASK);
+		protocol = tag[1];
 		offset += VLAN_HEADER_LEN;
 	}
 	if (protocol == bpf_htons(ETH_P_IP))
@@ -345,25 +386,24 @@ static __always_inline void on_guest_syn(struct __sk_buff *skb, struct control *
 	bpf_map_update_elem(&half_open, &packet->key, &fresh, BPF_ANY);
 }
 
-/* Gives a connection that is established now a slot. */
-static __always_inline void open_flow(struct control *control, struct flow *flow,
-				      const struct packet *packet, __u64 now)
+/* Gives a connection a slot. Returns none if all are in use. */
+static __always_inline struct slot *take_slot(struct control *control, struct flow *flow,
+					      const struct packet *packet, __u64 now)
 {
-	struct flow opened = *flow;
 	struct slot *slot;
 	__u32 index;
 
-	bpf_map_delete_elem(&half_open, &packet->key);
+	flow->cookie = 0;
 	if (bpf_map_pop_elem(&free_slots, &index)) {
 		__sync_fetch_and_add(&control->without_slot, 1);
-		return;
+		return 0;
 	}
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
-		return;
-	opened.slot = index;
-	opened.cookie = FIRST_FORWARDED | __sync_fetch_and_add(&control->forwarded, 1);
-	opened.right_edge = opened.next + opened.first_window;
+		return 0;
+	flow->slot = index;
+	flow->seen = 0;
+	flow->cookie = FIRST_FORWARDED | __sync_fetch_and_add(&control->forwarded, 1);
 	__builtin_memcpy(slot->remote, packet->key.remote, 16);
 	__builtin_memcpy(slot->local, packet->key.local, 16);
 	slot->remote_port = packet->key.remote_port;
@@ -371,26 +411,44 @@ static __always_inline void open_flow(struct control *control, struct flow *flow
 	slot->netns = 0;
 	slot->cgroup = 0;
 	slot->owner = 0;
-	slot->flags = FORWARDED | (opened.is_passive ? PASSIVE : 0);
-	slot->mss = opened.mss;
+	slot->flags = FORWARDED | (flow->is_passive ? PASSIVE : 0);
+	slot->mss = flow->mss;
 	slot->received = 0;
 	slot->rtt_us = 0;
-	slot->min_rtt_us = (now - opened.syn_ns) / 1000;
+	slot->min_rtt_us = flow->rtt_us;
 	slot->out_of_order = 0;
+	slot->dsacks = 0;
 	slot->window = 0;
 	slot->clamp = 0;
 	slot->order = 0;
 	slot->updated_ns = now;
-	slot->cookie = opened.cookie;
-	if (bpf_map_update_elem(&flows, &packet->key, &opened, BPF_ANY)) {
-		slot->cookie = 0;
-		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
-		return;
-	}
-	send_event(control, OPENED, index, slot, count_start(control));
+	slot->cookie = flow->cookie;
+	return slot;
 }
 
-/* Returns the slot of a connection; none: the guard has taken it back, or there was none. */
+/* Opens a connection that is established now. */
+static __always_inline void open_flow(struct control *control, struct flow *flow,
+				      const struct packet *packet, __u64 now)
+{
+	struct flow opened = *flow;
+	struct slot *slot;
+
+	bpf_map_delete_elem(&half_open, &packet->key);
+	opened.rtt_us = (now - opened.syn_ns) / NS_PER_US;
+	opened.right_edge = opened.next + opened.first_window;
+	opened.acknowledged = opened.next;
+	slot = take_slot(control, &opened, packet, now);
+	if (!slot)
+		return;
+	if (bpf_map_update_elem(&flows, &packet->key, &opened, BPF_ANY)) {
+		slot->cookie = 0;
+		bpf_map_push_elem(&free_slots, &opened.slot, BPF_ANY);
+		return;
+	}
+	send_event(control, OPENED, opened.slot, opened.cookie, 0, count_start(control));
+}
+
+/* Returns the slot of a connection; none: the guard has taken it back, or all were in use. */
 static __always_inline struct slot *slot_of(struct flow *flow)
 {
 	__u32 index = flow->slot;
@@ -402,14 +460,31 @@ static __always_inline struct slot *slot_of(struct flow *flow)
 static __always_inline void close_flow(struct control *control, struct flow *flow,
 				       const struct flow_key *key)
 {
-	struct slot *slot = slot_of(flow);
+	/* Another CPU may close it as well. */
+	__u64 cookie = __sync_lock_test_and_set(&flow->cookie, 0);
 	__u32 index = flow->slot;
+	struct slot *slot = cookie ? bpf_map_lookup_elem(&slots, &index) : 0;
 
-	if (slot && !send_event(control, CLOSED, index, slot, BPF_RB_NO_WAKEUP)) {
+	if (slot && slot->cookie == cookie &&
+	    !send_event(control, CLOSED, index, cookie, 0, BPF_RB_NO_WAKEUP)) {
 		slot->cookie = 0;
 		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
 	}
 	bpf_map_delete_elem(&flows, key);
+}
+
+/* Returns the slot of a connection, or a new one after the silence for which it was taken back. */
+static __always_inline struct slot *slot_again(struct control *control, struct flow *flow,
+					       const struct packet *packet, __u64 now)
+{
+	struct slot *slot = slot_of(flow);
+
+	if (slot || !flow->cookie)
+		return slot;
+	slot = take_slot(control, flow, packet, now);
+	if (slot)
+		send_event(control, OPENED, flow->slot, flow->cookie, 0, count_start(control));
+	return slot;
 }
 
 /* Returns whether the connection has ended: by a reset, or by both sides. */
@@ -427,7 +502,11 @@ static __always_inline __u8 valid_flags(const struct flow *flow, const struct pa
 {
 	__u32 end = packet->sequence + packet->payload;
 
-	if (packet->flags & TCP_RST && packet->sequence != flow->next)
+	/* Beyond a gap, the guest expects less than the last data. */
+	if (packet->flags & TCP_RST && (__s32)(packet->sequence - flow->acknowledged) >= 0 &&
+	    (__s32)(packet->sequence - flow->next) <= 0)
+		return packet->flags;
+	if (packet->flags & TCP_RST)
 		return packet->flags & ~(TCP_RST | TCP_FIN);
 	if ((__s32)(end - flow->next) < 0 || (__s32)(end - flow->right_edge) > 0)
 		return packet->flags & ~TCP_FIN;
@@ -507,8 +586,9 @@ int from_guest(struct __sk_buff *skb)
 	flow = bpf_map_lookup_elem(&flows, &packet.key);
 	if (!flow)
 		return GUARD_TCX_NEXT;
-	slot = slot_of(flow);
+	slot = slot_again(control, flow, &packet, now);
 	if (slot && packet.flags & TCP_ACK) {
+		flow->acknowledged = packet.acknowledgement;
 		start_flow(control, flow, slot, &packet, slot->received - flow->seen, now);
 		flow->seen = slot->received;
 		wanted = wanted_window(control, slot, &flow->starting, now);
@@ -589,13 +669,9 @@ int to_guest(struct __sk_buff *skb)
 		return GUARD_TCX_NEXT;
 	/* Before this packet's data is counted. */
 	packet.flags = valid_flags(flow, &packet);
-	slot = slot_of(flow);
-	/* One whose slot was taken back after silence is followed no longer. */
-	if (!slot) {
-		bpf_map_delete_elem(&flows, &packet.key);
-		return GUARD_TCX_NEXT;
-	}
-	count(flow, slot, &packet);
+	slot = slot_again(control, flow, &packet, now);
+	if (slot)
+		count(flow, slot, &packet);
 	if (has_ended(flow, packet.flags, 2))
 		close_flow(control, flow, &packet.key);
 	return GUARD_TCX_NEXT;

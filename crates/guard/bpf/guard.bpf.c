@@ -12,6 +12,8 @@
 #include "forwarded.h"
 #include "state.h"
 
+#include <bpf/bpf_core_read.h>
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define SOL_TCP 6
@@ -35,8 +37,12 @@ struct tracked {
 	__u32 applied; /* clamp that followed, which has a minimum */
 	__u32 is_counted;
 	__u64 updated_ns;
+	__u32 dsacks;
+	__u32 unused;
 	struct starting starting;
 };
+
+_Static_assert(sizeof(struct tracked) == 56, "a new size needs another LAYOUT in programs.rs");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -66,12 +72,14 @@ struct {
 } owners SEC(".maps");
 
 /* Publishes what changes in the course of a connection. */
-static __always_inline void publish(struct slot *slot, struct tcp_sock *tp, __u64 now)
+static __always_inline void publish(struct slot *slot, const struct tracked *tracked,
+				    struct tcp_sock *tp, __u64 now)
 {
 	slot->received = tp->bytes_received;
 	slot->rtt_us = tp->rcv_rtt_est.rtt_us >> RTT_SHIFT;
 	slot->min_rtt_us = tp->rtt_min.s[0].v;
 	slot->out_of_order = tp->rcv_ooopack;
+	slot->dsacks = tracked->dsacks;
 	slot->window = tp->rcv_wnd;
 	slot->clamp = tp->window_clamp;
 	slot->updated_ns = now;
@@ -125,13 +133,13 @@ static __always_inline int open_slot(struct control *control, struct tracked *tr
 	tracked->starting.active_ns = 0;
 	tracked->starting.window = 0;
 	publish_addresses(slot, tp);
-	publish(slot, tp, now);
+	publish(slot, tracked, tp, now);
 	slot->mss = tp->advmss;
 	slot->order = 0;
 	slot->flags = owner & OWN_OWNER ? flags | OWN : flags;
 	slot->owner = owner & ~OWN_OWNER;
 	slot->cookie = cookie;
-	send_event(control, OPENED, index, slot, count_start(control));
+	send_event(control, OPENED, index, cookie, slot->received, count_start(control));
 	return 1;
 }
 
@@ -302,6 +310,10 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tracked || !tp)
 		return;
+	/* The kernel also asks for the options of a packet that it does not send now. */
+	if (ctx->args[0] != BPF_WRITE_HDR_TCP_CURRENT_MSS &&
+	    BPF_CORE_READ_BITFIELD(tp, rx_opt.dsack))
+		tracked->dsacks++;
 	/* The time of this packet: to read the clock takes 90 ns on a virtual machine. */
 	now = tp->tcp_mstamp * NS_PER_US;
 	if (is_recent(control, tracked, tp, now))
@@ -312,7 +324,7 @@ static __always_inline void update_connection(struct bpf_sock_ops *ctx, struct c
 	tracked->updated_ns = now;
 	start(ctx, control, slot, tracked, tp, now);
 	apply_order(ctx, control, slot, tracked, tp, now);
-	publish(slot, tp, now);
+	publish(slot, tracked, tp, now);
 	mark_updated(tracked->slot);
 }
 
@@ -334,10 +346,12 @@ static __always_inline void close_connection(struct bpf_sock_ops *ctx, struct co
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!slot || !tp)
 		return;
-	publish(slot, tp, bpf_ktime_get_ns());
+	publish(slot, tracked, tp, bpf_ktime_get_ns());
+	/* After a guard that has ended, the slot stays. */
+	slot->order = 0;
 	bpf_sk_storage_delete(&tracked_sockets, sk);
 	/* The guard reads a slot once more, and returns it. */
-	if (!send_event(control, CLOSED, index, slot, BPF_RB_NO_WAKEUP)) {
+	if (!send_event(control, CLOSED, index, slot->cookie, 0, BPF_RB_NO_WAKEUP)) {
 		/* By this the guard finds that the connection has ended. */
 		slot->cookie = 0;
 		bpf_map_push_elem(&free_slots, &index, BPF_ANY);
@@ -460,7 +474,7 @@ int find_owners(struct bpf_iter__task_file *ctx)
 	struct file *file = ctx->file;
 	struct socket *socket;
 	struct sock *sk;
-	__u32 *owner;
+	__u32 *owner, found;
 
 	if (!task || !file)
 		return 0;
@@ -470,8 +484,10 @@ int find_owners(struct bpf_iter__task_file *ctx)
 	sk = socket->sk;
 	if (!sk || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
+	found = owner_by(task);
 	owner = bpf_sk_storage_get(&owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (owner && !*owner)
-		*owner = owner_by(task);
+	/* A service manager may listen for bankfull. */
+	if (owner && (!*owner || found & OWN_OWNER))
+		*owner = found;
 	return 0;
 }

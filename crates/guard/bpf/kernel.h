@@ -76,12 +76,13 @@ struct minmax {
 	struct minmax_sample s[3];
 } RELOCATED;
 
-struct tcp_rcv_rtt_est {
-	__u32 rtt_us;
+struct tcp_options_received {
+	__u16 dsack : 1; /* the next packet has a DSACK */
 } RELOCATED;
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	struct tcp_options_received rx_opt;
 	__u64 bytes_received;
 	__u32 snd_una;
 	__u32 write_seq;

@@ -34,7 +34,7 @@
 /* Order for a connection that is left alone. */
 #define LEFT_ALONE (~0U)
 
-/* State of one connection. The guard writes `order` only; all else is written here. */
+/* State of one connection. The guard writes `order` only; all else, and its end, is written here. */
 struct slot {
 	__u64 cookie;     /* socket cookie, or number of a forwarded connection; 0: free */
 	__u64 received;   /* payload bytes */
@@ -54,6 +54,7 @@ struct slot {
 	__u16 local_port;
 	__u32 netns;      /* inode of the network namespace */
 	__u64 cgroup;
+	__u32 dsacks;     /* packets with a DSACK (RFC 2883) that were sent */
 } __attribute__((aligned(128)));
 
 /* State of the guard, which it writes, and counters. */
@@ -77,6 +78,9 @@ struct control {
 	__u64 is_filtered;  /* only connections of `cgroups` are adopted */
 };
 
+_Static_assert(sizeof(struct slot) == 128 && sizeof(struct control) == 136,
+	       "a new size needs another LAYOUT in programs.rs");
+
 enum event_kind { OPENED = 1, CLOSED = 2, STARTED = 3 };
 
 /* Start of a connection, or its new start after a pause. */
@@ -91,7 +95,7 @@ struct event {
 	__u32 kind;
 	__u32 slot;
 	__u64 cookie;
-	__u64 received;
+	__u64 received; /* before it was opened */
 };
 
 /* Key of a service: the server's port, which is the lower one, whether it is that of this host, and
@@ -188,7 +192,7 @@ static __always_inline void map_address(__u8 *to, __be32 address)
 
 /* Returns whether the ring had room. */
 static __always_inline int send_event(struct control *control, __u32 kind, __u32 index,
-				      const struct slot *slot, __u64 flags)
+				      __u64 cookie, __u64 received, __u64 flags)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -198,8 +202,8 @@ static __always_inline int send_event(struct control *control, __u32 kind, __u32
 	}
 	event->kind = kind;
 	event->slot = index;
-	event->cookie = slot->cookie;
-	event->received = slot->received;
+	event->cookie = cookie;
+	event->received = received;
 	bpf_ringbuf_submit(event, flags);
 	return 1;
 }
@@ -321,7 +325,7 @@ static __always_inline void report_start(struct control *control, __u32 index,
 	__u64 flags = count_start(control);
 
 	if (flags == BPF_RB_FORCE_WAKEUP)
-		send_event(control, STARTED, index, slot, flags);
+		send_event(control, STARTED, index, slot->cookie, slot->received, flags);
 }
 
 #endif

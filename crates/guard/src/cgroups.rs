@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Most cgroups whose paths are remembered. (chosen: far more than a host has)
 const MAX_PATHS: usize = 1 << 16;
@@ -13,6 +13,10 @@ const MAX_PATHS: usize = 1 << 16;
 /// Pause after the tree was read, as a multiple of the time that took. (chosen: a container that
 /// creates cgroups takes a tenth of the guard's time at most)
 const SCAN_PAUSE: u32 = 9;
+
+/// Time for reading the tree, which a container may have made large; the rest has no paths.
+/// (chosen: a tenth of the heartbeat's timeout)
+const MAX_SCAN_TIME: Duration = Duration::from_millis(100);
 
 /// Returns the mount point of cgroup version 2.
 ///
@@ -43,7 +47,7 @@ fn mount_in(mounts: &str) -> Option<PathBuf> {
 /// Returns the processes in a cgroup and all below it.
 pub(crate) fn processes(cgroup: &Path) -> Vec<u32> {
     let mut found = Vec::new();
-    for directory in directories(cgroup) {
+    for directory in directories(cgroup, None) {
         let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
         found.extend(list.lines().filter_map(|line| line.parse::<u32>().ok()));
     }
@@ -55,15 +59,18 @@ pub(crate) const ROOT: u64 = 1;
 
 /// Returns the numbers of a cgroup and all below it.
 pub(crate) fn numbers(cgroup: &Path) -> Vec<u64> {
-    let all = directories(cgroup).into_iter();
+    let all = directories(cgroup, None).into_iter();
     all.filter_map(|directory| directory.metadata().ok()).map(|found| found.ino()).collect()
 }
 
-/// Returns a cgroup and all below it.
-fn directories(cgroup: &Path) -> Vec<PathBuf> {
+/// Returns a cgroup and all below it that are found until a time.
+fn directories(cgroup: &Path, end: Option<Instant>) -> Vec<PathBuf> {
     let mut found = vec![cgroup.to_owned()];
     let mut next = 0;
     while let Some(directory) = found.get(next).cloned() {
+        if end.is_some_and(|end| Instant::now() > end) {
+            break;
+        }
         next += 1;
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         let children = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -105,7 +112,7 @@ impl Paths {
             return;
         }
         self.known.clear();
-        for directory in directories(&self.root) {
+        for directory in directories(&self.root, Some(began + MAX_SCAN_TIME)) {
             let Ok(metadata) = fs::metadata(&directory) else { continue };
             let relative = directory.strip_prefix(&self.root).unwrap_or(&directory);
             let path = format!("/{}", relative.to_string_lossy());

@@ -3,6 +3,7 @@
 use crate::cgroups::Paths;
 use crate::port::Port;
 use crate::slot::{self, Endpoints, Slot};
+use bankfull_control::Bytes;
 use bankfull_sys::SharedWords;
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,6 +66,17 @@ pub struct Connection {
     pub standing: Standing,
 }
 
+/// Counts of a connection that has ended, as far as they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Received {
+    /// Payload; the end of the peer's stream counts as a byte, as in the kernel.
+    pub bytes: Bytes,
+    /// Segments out of order; packets of a guest's peer beyond a gap.
+    pub out_of_order: Option<u64>,
+    /// Packets with a DSACK (RFC 2883), which report needless retransmissions; not of guests.
+    pub dsacks: Option<u64>,
+}
+
 /// Connection with what changes.
 #[derive(Debug)]
 pub(crate) struct Followed {
@@ -84,6 +96,16 @@ impl Followed {
     /// Returns the part of the bytes received that no report of its rate has contained.
     pub(crate) fn unreported(&self, received: u64) -> u64 {
         received.saturating_sub(self.reported)
+    }
+
+    /// Returns its counts in the last state of its slot, if that is known.
+    pub(crate) fn received_until(&self, last: Option<&Slot>) -> Received {
+        let dsacks = last.filter(|_| !self.connection.is_forwarded);
+        Received {
+            bytes: Bytes(last.map_or(self.received, |last| last.received)),
+            out_of_order: last.map(|last| last.out_of_order.into()),
+            dsacks: dsacks.map(|last| last.dsacks.into()),
+        }
     }
 
     /// True if its window may be set.

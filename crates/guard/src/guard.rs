@@ -1,7 +1,7 @@
 //! The loop of the guard: events, samples, decisions, orders, and a status once a second.
 
 use crate::cgroups::{self, Paths};
-use crate::connections::{Connection, Connections, Standing};
+use crate::connections::{Connection, Connections, Received, Standing};
 use crate::error::Error;
 use crate::guests::Guests;
 use crate::holder::{self, ACTIVE_TIME, Holder, Totals, WindowChange};
@@ -13,7 +13,7 @@ use crate::release;
 use crate::requirements;
 use crate::rollback::Rollback;
 use crate::services::Services;
-use crate::slot;
+use crate::slot::{self, Slot};
 use bankfull_control::ictcp::INITIAL_QUEUE;
 use bankfull_control::path_control::TICK;
 use bankfull_control::{Bytes, Rate};
@@ -44,6 +44,10 @@ const JUDGED_TICKS: u32 = 2;
 /// Events of sockets that are handled for each [`TICK`] of time; the others wait. (chosen: 50 000 a
 /// second, for which a tick takes a millisecond or two)
 const MAX_TICK_EVENTS: usize = 512;
+
+/// Time for the events of a tick, after which the others wait. (chosen: a tenth of the heartbeat's
+/// timeout)
+const MAX_EVENT_TIME: Duration = Duration::from_millis(100);
 
 /// Silence after which a connection of a guest counts as closed. (Linux,
 /// nf_conntrack_tcp_timeout_unacknowledged: 300 s)
@@ -87,7 +91,7 @@ pub enum Event<'a> {
     /// A connection of a long RTT has a short one after all, and is guarded.
     Judged(&'a Connection),
     /// A connection has ended.
-    Closed(&'a Connection, Bytes),
+    Closed(&'a Connection, Received),
     /// A window was set, or in [`Mode::Observe`] would be; `None` if it was lifted.
     Window(&'a Connection, Option<Bytes>, &'static str),
     /// Payload rate of a connection that received within the last second, before the status.
@@ -133,17 +137,20 @@ struct Second {
     /// Most connections that were receiving at a time.
     active: usize,
     has_losses: bool,
+    /// A window was the limit of a connection.
+    is_limited: bool,
 }
 
 impl Second {
     fn new(began: Duration) -> Self {
-        Self { began, received: 0, active: 0, has_losses: false }
+        Self { began, received: 0, active: 0, has_losses: false, is_limited: false }
     }
 
     fn add(&mut self, totals: Totals) {
         self.received += totals.received;
         self.active = self.active.max(totals.active);
         self.has_losses |= totals.has_losses;
+        self.is_limited |= totals.is_limited;
     }
 }
 
@@ -286,14 +293,18 @@ impl Guard {
     /// them with the next packets.
     pub fn end(mut self) -> Result<(), Error> {
         self.programs.beat(0);
-        let way_out = "the programs stay until `bankfull guard --release`";
-        match self.programs.lift(&self.cgroup.0) {
-            Ok(true) => {
+        let remainder = match self.programs.lift(&self.cgroup.0) {
+            Ok(lifted) => lifted.remainder(),
+            Err(error) => Some(format!("windows are not lifted: {error}")),
+        };
+        match remainder {
+            None => {
                 programs::remove_pins();
                 Ok(())
             }
-            Ok(false) => Err(Error::new(format!("some windows are closed: {way_out}"))),
-            Err(error) => Err(Error::new(format!("windows are not lifted: {error}; {way_out}"))),
+            Some(why) => Err(Error::new(format!(
+                "{why}; the programs stay until `bankfull guard --release`"
+            ))),
         }
     }
 
@@ -305,11 +316,14 @@ impl Guard {
         for _ in 0..MAX_TICK_EVENTS * usize::try_from(ticks).unwrap_or(1) {
             let Some(event) = self.programs.next_event() else { break };
             self.on_socket_event(now, event, on_event);
+            // Routes and cgroups may take long to look up.
+            if monotonic() > now + MAX_EVENT_TIME {
+                break;
+            }
         }
         if now >= self.periods.routes_at + ROUTE_INTERVAL {
             self.periods.routes_at = now;
-            self.port.forget_routes();
-            self.close_silent(now, on_event);
+            self.look_again(now, on_event);
         }
         let slots = &self.programs.slots;
         let is_free = self.rollback.is_paused(now);
@@ -328,6 +342,16 @@ impl Guard {
             self.end_second(now, on_event);
         }
         totals.active > 0 || self.holder.is_engaged()
+    }
+
+    /// Looks again for what may have changed: routes, networks, owners of sockets, silence.
+    fn look_again(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
+        self.port.forget_routes();
+        // The map may have replaced them.
+        self.networks.add_near(&self.config.interface, &mut self.programs.networks);
+        // The earlier ones stay known.
+        let _ = self.programs.find_owners();
+        self.close_silent(now, on_event);
     }
 
     /// Closes forwarded connections without packets for long: their end may have been missed.
@@ -357,25 +381,25 @@ impl Guard {
         unknown.len() <= MAX_TICK_EVENTS
     }
 
-    /// Forgets a connection that has ended after so many bytes, if they are known.
+    /// Forgets a connection that has ended, with the last state of its slot.
     fn forget(
         &mut self,
         now: Duration,
         cookie: u64,
-        received: Option<u64>,
+        last: Option<Slot>,
         on_event: &mut dyn FnMut(&Event<'_>),
     ) {
         self.holder.close(now, cookie);
         let Some(closed) = self.connections.close(cookie) else { return };
-        let received = received.unwrap_or(closed.received);
+        let received = closed.received_until(last.as_ref());
         if self.config.reports_rates {
-            let rate = Bytes(closed.unreported(received)).per(STATUS_INTERVAL);
+            let rate = Bytes(closed.unreported(received.bytes.0)).per(STATUS_INTERVAL);
             on_event(&Event::Rate(&closed.connection, rate));
         }
         if closed.connection.standing == Standing::Guarded {
-            self.second.received += received.saturating_sub(closed.received);
+            self.second.received += received.bytes.0.saturating_sub(closed.received);
         }
-        on_event(&Event::Closed(&closed.connection, Bytes(received)));
+        on_event(&Event::Closed(&closed.connection, received));
     }
 
     /// Limits the connections that start before the next tick.
@@ -416,8 +440,9 @@ impl Guard {
             return;
         }
         let is_held = self.holder.is_engaged();
-        let has_losses = second.has_losses;
-        if second.active > 0 && self.rollback.on_second(now, status.rate, is_held, has_losses) {
+        // Losses show that something else limits the senders.
+        let may_harm = second.is_limited && !second.has_losses;
+        if second.active > 0 && self.rollback.on_second(now, status.rate, is_held, may_harm) {
             let changes = self.holder.release(&mut self.connections);
             holder::apply(&self.programs.slots, &mut self.connections, &changes);
             changes.iter().for_each(|change| self.report_change(change, on_event));
@@ -447,9 +472,11 @@ impl Guard {
                     on_event(&Event::Opened(opened));
                 }
             }
-            SocketEvent::Closed { slot, cookie, received } => {
+            SocketEvent::Closed { slot, cookie } => {
+                let last = Slot::read(&self.programs.slots, slot);
                 self.programs.free_slot(slot, cookie);
-                self.forget(now, cookie, Some(received), on_event);
+                let last = Some(last).filter(|last| last.cookie == cookie);
+                self.forget(now, cookie, last, on_event);
             }
         }
     }

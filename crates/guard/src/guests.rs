@@ -21,9 +21,9 @@ impl Guests {
     /// Follows the guests behind interfaces.
     pub(crate) fn follow(names: &[String], programs: &mut Programs) -> Result<Self, Error> {
         let mut interfaces = Vec::new();
-        for name in names {
+        for (at, name) in names.iter().enumerate() {
             let index = interface_index(name);
-            programs.attach_guests(name)?;
+            programs.attach_guests(name, at)?;
             interfaces.push(Interface { name: name.clone(), index });
         }
         Ok(Self { interfaces })
@@ -34,11 +34,12 @@ impl Guests {
     /// Returns those that are gone (false) or followed again (true).
     pub(crate) fn update(&mut self, programs: &mut Programs) -> Vec<(String, bool)> {
         let mut changes = Vec::new();
-        for interface in &mut self.interfaces {
+        for (at, interface) in self.interfaces.iter_mut().enumerate() {
             let index = interface_index(&interface.name);
             let is_other = index != interface.index;
             // One that cannot be followed yet is tried again.
-            if is_other && (index.is_none() || programs.attach_guests(&interface.name).is_ok()) {
+            let name = &interface.name;
+            if is_other && (index.is_none() || programs.attach_guests(name, at).is_ok()) {
                 interface.index = index;
                 changes.push((interface.name.clone(), index.is_some()));
             }

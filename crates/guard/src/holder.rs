@@ -41,6 +41,8 @@ pub(crate) struct Totals {
     pub(crate) windows: u64,
     /// Segments were lost since the last tick.
     pub(crate) has_losses: bool,
+    /// A window was the limit of a connection at its last evaluation.
+    pub(crate) is_limited: bool,
 }
 
 /// Controller of the guarded connections.
@@ -93,7 +95,7 @@ impl Holder {
         is_free: bool,
     ) -> (Totals, Vec<WindowChange>) {
         self.watched.extend(updated.iter().map(|&slot| slot::cookie(slots, slot)));
-        let (totals, samples) = self.sample(now, slots, connections);
+        let (mut totals, samples) = self.sample(now, slots, connections);
         let mut changes = Vec::new();
         if totals.active >= 2 && !is_free {
             self.few_since = None;
@@ -102,6 +104,7 @@ impl Holder {
             changes = self.release(connections);
         }
         changes.extend(self.control(now, &samples));
+        totals.is_limited = self.controller.as_ref().is_some_and(Ictcp::is_window_limited);
         (totals, changes)
     }
 

@@ -31,7 +31,7 @@ mod services;
 mod slot;
 
 pub use cgroups::find_mount as find_cgroup_mount;
-pub use connections::{Connection, Standing};
+pub use connections::{Connection, Received, Standing};
 pub use error::Error;
 pub use guard::{Config, Event, Guard, Mode, Status};
 pub use release::release;

@@ -30,7 +30,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
 const PIN_DIRECTORY: &str = "/sys/fs/bpf/bankfull-guard";
 
 /// Version of the layout of pinned maps, in their names.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// First kernel on which a window may be lifted while it is closed. (`tcp_set_window_clamp`)
 const LIFTS_CLOSED_KERNEL: (u32, u32) = (6, 8);
@@ -98,8 +98,32 @@ pub(crate) struct StartLimits {
 pub(crate) enum SocketEvent {
     /// A slot was given to a connection that had received so many bytes.
     Opened { slot: u32, cookie: u64, received: u64 },
-    /// A connection has ended after so many bytes.
-    Closed { slot: u32, cookie: u64, received: u64 },
+    /// A connection has ended.
+    Closed { slot: u32, cookie: u64 },
+}
+
+/// Windows that are lifted at the end of a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifted {
+    All,
+    /// Some are closed, and may stay so.
+    AllButClosed,
+    /// Some are in namespaces without processes, or that cannot be entered: their number.
+    AllButElsewhere(usize),
+}
+
+impl Lifted {
+    /// Returns the reason why some are not lifted.
+    pub(crate) fn remainder(self) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::AllButClosed => Some("some windows are closed".to_owned()),
+            Self::AllButElsewhere(count) => Some(format!(
+                "windows are not lifted in network namespaces without processes, or that cannot be \
+                 entered without CAP_SYS_ADMIN and CAP_SYS_PTRACE: {count}"
+            )),
+        }
+    }
 }
 
 /// Counters of the BPF program.
@@ -151,7 +175,7 @@ pub(crate) fn lock() -> Result<Lock, Error> {
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Lock { _directory: directory }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::new(
-            "another guard runs on this host: end it first, one guard covers all connections",
+            "another guard runs on this host: end it first; a host has one, for one interface",
         )),
         Err(error) => Err(Error::of(format_args!("lock {PIN_DIRECTORY}"), error)),
     }
@@ -211,7 +235,7 @@ impl Programs {
             .map_err(|error| Error::of("read the kernel's type information", error))?;
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&btf));
-        for name in ["tracked_sockets", "control"] {
+        for name in ["tracked_sockets", "control", "slots"] {
             loader.map_pin_path(name, map_path(name));
         }
         let mut ebpf = loader
@@ -269,31 +293,51 @@ impl Programs {
         self.pin(link, "link")
     }
 
-    /// Follows the connections of guests behind an interface from now on.
-    pub(crate) fn attach_guests(&mut self, interface: &str) -> Result<(), Error> {
+    /// Follows the connections of guests behind an interface, by its number, from now on.
+    pub(crate) fn attach_guests(&mut self, interface: &str, at: usize) -> Result<(), Error> {
         let directions =
             [("from_guest", TcAttachType::Ingress), ("to_guest", TcAttachType::Egress)];
-        for (name, direction) in directions {
-            let program = classifier(&mut self.ebpf, name)?;
-            // Last, after the programs of others: what they drop does not count.
-            let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-            let link = program
-                .attach_with_options(interface, direction, options)
-                .and_then(|id| program.take_link(id))
-                .map_err(|error| {
-                    Error::of(format_args!("follow the guests of {interface}"), chain(&error))
-                })?;
-            let link = FdLink::try_from(link).map_err(|error| Error::of("keep the link", error))?;
-            self.pin(link, &format!("{name}-{interface}"))?;
+        // Not by its name: one of a pin has no dot.
+        let pin_name = |name: &str| format!("{name}-{at}");
+        let attached = directions.into_iter().try_for_each(|(name, direction)| {
+            let link = self.attach_guest_program(interface, (name, direction))?;
+            self.pin(link, &pin_name(name))
+        });
+        if attached.is_err() {
+            // One alone could not be attached again.
+            directions.iter().for_each(|(name, _)| self.unpin(&pin_name(name)));
         }
-        Ok(())
+        attached
+    }
+
+    fn attach_guest_program(
+        &mut self,
+        interface: &str,
+        (name, direction): (&str, TcAttachType),
+    ) -> Result<FdLink, Error> {
+        let program = classifier(&mut self.ebpf, name)?;
+        // Last, after the programs of others: what they drop does not count.
+        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+        let link = program
+            .attach_with_options(interface, direction, options)
+            .and_then(|id| program.take_link(id))
+            .map_err(|error| {
+                Error::of(format_args!("follow the guests of {interface}"), chain(&error))
+            })?;
+        FdLink::try_from(link).map_err(|error| Error::of("keep the link", error))
+    }
+
+    /// Ends a link, if there is one.
+    fn unpin(&mut self, name: &str) {
+        let _ = fs::remove_file(pin_path(name));
+        self.links.remove(name);
     }
 
     /// Keeps a link beyond the end of this process.
     fn pin(&mut self, link: FdLink, name: &str) -> Result<(), Error> {
         let path = pin_path(name);
         // That of an interface that is gone.
-        let _ = fs::remove_file(&path);
+        self.unpin(name);
         let pinned = link.pin(path).map_err(|error| Error::of("pin the link", chain(&error)))?;
         self.links.insert(name.to_owned(), pinned);
         Ok(())
@@ -310,7 +354,7 @@ impl Programs {
 
     /// Returns the slot of a connection that has ended, unless that was done before.
     pub(crate) fn free_slot(&mut self, slot: u32, cookie: u64) {
-        if slot::cookie(&self.slots, slot) == cookie {
+        if cookie != 0 && slot::cookie(&self.slots, slot) == cookie {
             slot::vacate(&self.slots, slot);
             // The queue has room for all slots.
             let _ = self.free_slots.push(slot, 0);
@@ -322,9 +366,14 @@ impl Programs {
         slot::take_marked(&self.updated)
     }
 
+    /// Notes the processes of sockets that are open already.
+    pub(crate) fn find_owners(&mut self) -> Result<(), Error> {
+        namespaces::run_iterator(self.iterator("find_owners")?, None)
+    }
+
     /// Adopts the connections that processes of a cgroup have already.
     pub(crate) fn adopt(&mut self, cgroup: &Path) -> Result<(), Error> {
-        namespaces::run_iterator(self.iterator("find_owners")?, None)?;
+        self.find_owners()?;
         // Below the root are all.
         let below = cgroups::numbers(cgroup);
         let is_filtered = !below.contains(&cgroups::ROOT);
@@ -339,28 +388,23 @@ impl Programs {
 
     /// Lifts the windows of all connections that processes of a cgroup have.
     ///
-    /// Returns whether all are lifted; those that are closed may take longer.
-    ///
     /// # Errors
     ///
-    /// A namespace with held connections that cannot be entered.
-    pub(crate) fn lift(&mut self, cgroup: &Path) -> Result<bool, Error> {
+    /// A namespace that cannot be entered.
+    pub(crate) fn lift(&mut self, cgroup: &Path) -> Result<Lifted, Error> {
         let end = Instant::now() + OPENING_TIME;
         loop {
             let before = self.counters().closed;
             let (failure, entered) = self.in_namespaces("lift", cgroup)?;
             failure.map_or(Ok(()), Err)?;
             if self.counters().closed == before {
-                return match slot::held_elsewhere(&self.slots, MAX_CONNECTIONS, &entered) {
-                    0 => Ok(true),
-                    count => Err(Error::new(format!(
-                        "{count} connections are in network namespaces without processes, or \
-                         that cannot be entered without CAP_SYS_ADMIN and CAP_SYS_PTRACE"
-                    ))),
-                };
+                return Ok(match slot::held_elsewhere(&self.slots, MAX_CONNECTIONS, &entered) {
+                    0 => Lifted::All,
+                    count => Lifted::AllButElsewhere(count),
+                });
             }
             if Instant::now() >= end {
-                return Ok(false);
+                return Ok(Lifted::AllButClosed);
             }
             thread::sleep(OPENING_INTERVAL);
         }
@@ -469,7 +513,7 @@ fn parse_event(bytes: &[u8]) -> Option<SocketEvent> {
     let (slot, cookie, received) = (half(4), longs.next()?, longs.next()?);
     match half(0) {
         OPENED => Some(SocketEvent::Opened { slot, cookie, received }),
-        CLOSED => Some(SocketEvent::Closed { slot, cookie, received }),
+        CLOSED => Some(SocketEvent::Closed { slot, cookie }),
         _ => None,
     }
 }
@@ -557,7 +601,7 @@ mod tests {
             [halves, longs].concat()
         };
         let opened = SocketEvent::Opened { slot: 9, cookie: 70, received: 5000 };
-        let closed = SocketEvent::Closed { slot: 9, cookie: 70, received: 5000 };
+        let closed = SocketEvent::Closed { slot: 9, cookie: 70 };
         assert_eq!(parse_event(&event(OPENED)), Some(opened));
         assert_eq!(parse_event(&event(CLOSED)), Some(closed));
         assert_eq!(parse_event(&event(3)), None);

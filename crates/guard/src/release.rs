@@ -2,7 +2,7 @@
 
 use crate::cgroups;
 use crate::error::Error;
-use crate::programs::{self, Programs};
+use crate::programs::{self, Lifted, Programs};
 use crate::requirements;
 use std::path::Path;
 
@@ -16,11 +16,26 @@ use std::path::Path;
 pub fn release() -> Result<Option<u64>, Error> {
     requirements::check(&[])?;
     let _lock = programs::lock()?;
-    remove_remains(&cgroups::find_mount()?)
+    let Some((lifted, remains)) = lift_remains(&cgroups::find_mount()?)? else { return Ok(None) };
+    if let Lifted::AllButElsewhere(_) = remains {
+        let why = remains.remainder().unwrap_or_default();
+        return Err(Error::new(format!(
+            "{why}; the programs stay, and lift them with the next packets"
+        )));
+    }
+    programs::remove_pins();
+    Ok(Some(lifted))
 }
 
-/// Lifts the windows of an earlier guard. The caller holds the lock.
+/// Lifts the windows of an earlier guard, and removes its programs. The caller holds the lock.
 pub(crate) fn remove_remains(cgroup: &Path) -> Result<Option<u64>, Error> {
+    let lifted = lift_remains(cgroup)?.map(|(lifted, _)| lifted);
+    lifted.is_some().then(programs::remove_pins);
+    Ok(lifted)
+}
+
+/// Lifts the windows of an earlier guard; returns how many, and what remains.
+fn lift_remains(cgroup: &Path) -> Result<Option<(u64, Lifted)>, Error> {
     if !programs::has_remains() {
         return Ok(None);
     }
@@ -36,8 +51,6 @@ pub(crate) fn remove_remains(cgroup: &Path) -> Result<Option<u64>, Error> {
     earlier.beat(0);
     let before = earlier.counters().lifted;
     // A window that stays closed is that of a program which does not read: it would wait for ever.
-    let _is_complete = earlier.lift(cgroup)?;
-    let lifted = earlier.counters().lifted.saturating_sub(before);
-    programs::remove_pins();
-    Ok(Some(lifted))
+    let remains = earlier.lift(cgroup)?;
+    Ok(Some((earlier.counters().lifted.saturating_sub(before), remains)))
 }

@@ -64,12 +64,14 @@ impl Rollback {
 
     /// Records a second in which so much arrived while connections were receiving. Returns whether
     /// the windows are to be lifted.
+    ///
+    /// `may_harm`: windows, and nothing else that is known, limited connections.
     pub(crate) fn on_second(
         &mut self,
         now: Duration,
         rate: Rate,
         is_held: bool,
-        has_losses: bool,
+        may_harm: bool,
     ) -> bool {
         if !is_held {
             // The comparison is with what came just before.
@@ -87,9 +89,8 @@ impl Rollback {
             self.free_rates.retain(|&(at, _)| now <= at + MAX_FREE_AGE);
         }
         self.was_held = true;
-        // Losses show that something else limits the senders.
         let is_harmful =
-            !has_losses && (rate.bits_per_sec() as f64) < self.free_rate() * HARMFUL_FRACTION;
+            may_harm && (rate.bits_per_sec() as f64) < self.free_rate() * HARMFUL_FRACTION;
         self.harmful_seconds = if is_harmful { self.harmful_seconds + 1 } else { 0 };
         self.good_seconds = if is_harmful { 0 } else { self.good_seconds + 1 };
         if self.good_seconds >= GOOD_SECONDS {
@@ -116,26 +117,26 @@ mod tests {
     }
 
     /// Records seconds of (rate, held); returns after how many windows were lifted.
-    fn lifted_after(seconds: &[(u64, bool)], has_losses: bool) -> Option<usize> {
+    fn lifted_after(seconds: &[(u64, bool)], may_harm: bool) -> Option<usize> {
         let mut rollback = Rollback::new();
         seconds.iter().enumerate().find_map(|(at, &(rate, is_held))| {
             let now = SECOND * (at as u32 + 1);
-            rollback.on_second(now, mbit(rate), is_held, has_losses).then_some(at + 1)
+            rollback.on_second(now, mbit(rate), is_held, may_harm).then_some(at + 1)
         })
     }
 
     #[test]
     fn lower_rate_with_windows_lifts_them() {
         let seconds = [(900, false), (700, true), (650, true), (700, true), (700, true)];
-        assert_eq!(lifted_after(&seconds, false), Some(4));
-        assert_eq!(lifted_after(&seconds, true), None, "losses limit the senders");
+        assert_eq!(lifted_after(&seconds, true), Some(4));
+        assert_eq!(lifted_after(&seconds, false), None, "losses or programs limit");
     }
 
     #[test]
     fn equal_rate_and_short_pauses_keep_windows() {
         let seconds =
             [(900, false), (880, true), (100, true), (900, true), (100, true), (100, true)];
-        assert_eq!(lifted_after(&seconds, false), None);
+        assert_eq!(lifted_after(&seconds, true), None);
     }
 
     #[test]
@@ -145,7 +146,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..9 {
             rollback.on_second(now, mbit(900), false, false);
-            while !rollback.on_second(now, mbit(100), true, false) {
+            while !rollback.on_second(now, mbit(100), true, true) {
                 now += SECOND;
             }
             assert!(rollback.is_paused(now));
@@ -160,12 +161,12 @@ mod tests {
     fn hours_old_rates_are_no_measure() {
         let free = [(900, false)].into_iter().chain([(100, false); FREE_SECONDS]);
         let seconds: Vec<(u64, bool)> = free.chain([(100, true); 10]).collect();
-        assert_eq!(lifted_after(&seconds, false), None);
+        assert_eq!(lifted_after(&seconds, true), None);
         // Idle seconds are not recorded.
         let mut rollback = Rollback::new();
         rollback.on_second(SECOND, mbit(900), false, false);
         let later = SECOND * 3600;
-        let held = (0..10).map(|at| rollback.on_second(later + SECOND * at, mbit(1), true, false));
+        let held = (0..10).map(|at| rollback.on_second(later + SECOND * at, mbit(1), true, true));
         assert!(held.filter(|&is_lifted| is_lifted).count() == 0);
     }
 
@@ -177,9 +178,9 @@ mod tests {
             rollback.on_second(now, mbit(900), false, false);
             for _ in 0..good_seconds {
                 now += SECOND;
-                assert!(!rollback.on_second(now, mbit(900), true, false));
+                assert!(!rollback.on_second(now, mbit(900), true, true));
             }
-            while !rollback.on_second(now, mbit(100), true, false) {
+            while !rollback.on_second(now, mbit(100), true, true) {
                 now += SECOND;
             }
             (rollback.paused_until - now).as_secs()

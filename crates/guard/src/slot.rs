@@ -13,6 +13,9 @@ const ORDER_WORD: usize = 6;
 /// Word of a slot with the time of its last update.
 const UPDATED_WORD: usize = 5;
 
+/// Word of a slot with the number of DSACKs.
+const DSACKS_WORD: usize = 14;
+
 /// Flags of a connection. (`bpf/state.h`)
 const PASSIVE: u32 = 1;
 const FORWARDED: u32 = 2;
@@ -30,6 +33,8 @@ pub(crate) struct Slot {
     pub(crate) window: u32,
     pub(crate) clamp: u32,
     pub(crate) mss: u32,
+    /// Packets with a DSACK (RFC 2883) that were sent.
+    pub(crate) dsacks: u32,
 }
 
 /// Properties of a connection that do not change.
@@ -70,8 +75,8 @@ impl Slot {
         let (rtt_us, min_rtt_us) = halves(word(2));
         let (out_of_order, window) = halves(word(3));
         let (clamp, mss) = halves(word(4));
-        let (cookie, received) = (word(0), word(1));
-        Self { cookie, received, rtt_us, min_rtt_us, out_of_order, window, clamp, mss }
+        let (cookie, received, dsacks) = (word(0), word(1), halves(word(DSACKS_WORD)).0);
+        Self { cookie, received, rtt_us, min_rtt_us, out_of_order, window, clamp, mss, dsacks }
     }
 }
 
@@ -96,6 +101,9 @@ impl Endpoints {
         }
     }
 }
+
+/// Window clamp of a connection that is not limited. (`UNLIMITED_WINDOW` in `bpf/guard.bpf.c`)
+const UNLIMITED_WINDOW: u32 = 65_535 << 14;
 
 /// Order for a connection that is left alone. (`LEFT_ALONE` in `bpf/state.h`)
 const LEFT_ALONE: u32 = u32::MAX;
@@ -127,7 +135,9 @@ pub(crate) fn take_marked(updated: &SharedWords) -> Vec<u32> {
 pub(crate) fn held_elsewhere(slots: &SharedWords, count: u32, namespaces: &BTreeSet<u64>) -> usize {
     let is_held = |index: u32| {
         let order = slots.load(index as usize * SLOT_WORDS + ORDER_WORD) as u32;
-        cookie(slots, index) != 0 && ![0, LEFT_ALONE].contains(&order)
+        let slot = Slot::read(slots, index);
+        // Programs lift windows without an order.
+        slot.cookie != 0 && ![0, LEFT_ALONE].contains(&order) && slot.clamp < UNLIMITED_WINDOW
     };
     let is_elsewhere = |index: u32| {
         let endpoints = Endpoints::read(slots, index);
@@ -174,10 +184,11 @@ mod tests {
         write(2, pair(900, 120));
         write(3, pair(7, 2896));
         write(4, pair(2920, 1460));
+        write(14, pair(3, 0));
         let slot = Slot::read(&slots, 1);
         assert_eq!((slot.cookie, slot.received, slot.rtt_us), (77, 5000, 900));
         assert_eq!((slot.min_rtt_us, slot.out_of_order, slot.window), (120, 7, 2896));
-        assert_eq!((slot.clamp, slot.mss), (2920, 1460));
+        assert_eq!((slot.clamp, slot.mss, slot.dsacks), (2920, 1460, 3));
     }
 
     #[test]
@@ -220,6 +231,9 @@ mod tests {
         let of =
             |namespaces: &[u64]| held_elsewhere(&slots, 4, &namespaces.iter().copied().collect());
         assert_eq!((of(&[]), of(&[7]), of(&[7, 8])), (2, 1, 0));
+        slots.store(at(1, 4), u64::from(UNLIMITED_WINDOW));
+        assert_eq!(of(&[7]), 0, "lifted by the program");
+        slots.store(at(1, 4), 0);
         order(&slots, 1, 41, 0);
         assert_eq!(of(&[7]), 0);
     }

@@ -178,7 +178,7 @@ mod tests {
     use super::super::http::Pages;
     use super::*;
     use bankfull::{Bytes, Rate};
-    use bankfull_guard::{Connection, Mode, Standing};
+    use bankfull_guard::{Connection, Mode, Received, Standing};
 
     fn connection(id: u64) -> Connection {
         Connection {
@@ -236,7 +236,7 @@ mod tests {
             Event::Window(&first, Some(Bytes(2920)), "share"),
             Event::Window(&second, Some(Bytes(2920)), "share"),
             Event::Window(&second, None, "lifted"),
-            Event::Closed(&second, Bytes(7)),
+            Event::Closed(&second, Received::default()),
             Event::Status(status(1000, 3)),
             Event::Status(status(500, 4)),
         ] {

@@ -202,9 +202,13 @@ fn event_json(event: &Event<'_>, lost: u64) -> Value {
             "rtt_seconds": connection.rtt.map(|rtt| rtt.as_secs_f64()),
             "standing": connection.standing.name(),
         }),
-        Event::Closed(connection, bytes) => {
-            json!({ "event": "closed", "id": connection.id, "bytes": bytes.0 })
-        }
+        Event::Closed(connection, received) => json!({
+            "event": "closed",
+            "id": connection.id,
+            "bytes": received.bytes.0,
+            "out_of_order": received.out_of_order,
+            "dsacks": received.dsacks,
+        }),
         Event::Window(connection, window, reason) => json!({
             "event": "window",
             "id": connection.id,

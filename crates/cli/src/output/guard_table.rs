@@ -184,7 +184,7 @@ fn mbit(bits_per_sec: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bankfull_guard::Standing;
+    use bankfull_guard::{Received, Standing};
 
     fn connection(id: u64, cgroup: &str, is_forwarded: bool) -> Connection {
         Connection {
@@ -238,7 +238,7 @@ mod tests {
         );
         // A connection for each object.
         table.update(&Event::Rate(&connections[1], rate(5e6)));
-        table.update(&Event::Closed(&connections[1], Bytes(0)));
+        table.update(&Event::Closed(&connections[1], Received::default()));
         assert_eq!(words(&table.text("status"))[2], ["/b", "80", "0", "0", "5.0"]);
         // A second without data.
         assert_eq!(words(&table.text("status"))[2], ["(guest)", "80", "1", "1", "0.0"]);
@@ -250,7 +250,7 @@ mod tests {
         for id in 1..=40 {
             table.update(&Event::Opened(&connection(id, &format!("/{id}"), false)));
         }
-        table.update(&Event::Closed(&connection(1, "/1", false), Bytes(0)));
+        table.update(&Event::Closed(&connection(1, "/1", false), Received::default()));
         let text = table.text("status");
         let lines = words(&text);
         assert_eq!(lines.len(), 2 + MAX_SUMS + 3 + MAX_CONNECTIONS + 1);

@@ -380,7 +380,8 @@ impl Ictcp {
     }
 
     /// True if an active connection is limited by its window.
-    fn is_window_limited(&self) -> bool {
+    #[must_use]
+    pub fn is_window_limited(&self) -> bool {
         self.connections.values().any(|c| c.is_active() && c.is_window_limited())
     }
 

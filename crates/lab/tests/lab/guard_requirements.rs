@@ -20,7 +20,7 @@ fn refusal(scene: &Scene, change: &str) -> String {
 }
 
 /// Returns the first mount point of cgroup version 2.
-fn cgroup_mount() -> PathBuf {
+pub(super) fn cgroup_mount() -> PathBuf {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(" cgroup2 ")).unwrap();
     PathBuf::from(line.split(' ').nth(1).unwrap())

@@ -427,3 +427,16 @@ fn first_window_of_a_guest_holds_until_it_asks_for_data() {
         opened.iter().any(|(_, offered)| *offered < 14_600)
     });
 }
+
+#[test]
+fn guests_of_two_vlans_may_use_the_same_addresses() {
+    let Some((scene, mut bridge)) = held_bridge() else { return };
+    let framings = [0, 1].map(|tags| Framing { is_ipv6: false, tags });
+    let mut connections = framings.map(|framing| bridge.open(framing, 43_000, &SCALED));
+    wait_until("windows are lowered", || {
+        let windows = connections.each_mut().map(|one| one.step(&mut bridge, WINDOW).window);
+        windows.iter().all(|&window| window <= WINDOW / 4)
+    });
+    assert_eq!(scene.events("connection").len(), 2);
+    assert_eq!(scene.events("closed").len(), 0, "one was taken for the other");
+}

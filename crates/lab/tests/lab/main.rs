@@ -15,6 +15,7 @@ mod conformance;
 mod copies;
 mod gathering;
 mod guard;
+mod guard_effects;
 mod guard_requirements;
 mod guest_packets;
 mod guests;
