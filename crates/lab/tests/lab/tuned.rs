@@ -142,6 +142,8 @@ struct TuningHistory {
     /// Number of streams in total.
     total: u64,
     reasons: Vec<String>,
+    /// Decided windows in bytes, in order.
+    windows: Vec<u64>,
 }
 
 /// Tuning of copies with either side as the client.
@@ -163,6 +165,7 @@ fn histories(
             requested: tuned().filter_map(|line| line["streams"].as_u64()).collect(),
             total: summary["streams"].as_u64().unwrap(),
             reasons: tuned().map(|line| line["reason"].as_str().unwrap().to_owned()).collect(),
+            windows: tuned().filter_map(|line| line["window_bytes"].as_u64()).collect(),
         }
     };
     ways.into_iter().map(of).collect()
@@ -219,6 +222,18 @@ fn streams_rest_if_initial_windows_exceed_bdp() {
     let Some(histories) = histories_over(&path, 12_000_000, &[]) else { return };
     for TuningHistory { requested, total, .. } in histories {
         assert_eq!((requested.first(), total), (Some(&2), 8), "{requested:?}");
+    }
+}
+
+#[test]
+fn short_path_has_a_limit() {
+    // 100 Mbit/s, 1 ms, and a queue of ten BDPs.
+    let rate = Rate::from_bits_per_sec(1e8);
+    let path = PathConfig::new(rate, Duration::from_millis(1), Bytes(125_000));
+    let Some(histories) = histories_over(&path, 20_000_000, &[]) else { return };
+    for TuningHistory { windows, reasons, .. } in histories {
+        // BDP and queue together would be 137 500.
+        assert!(windows.iter().any(|&window| window < 100_000), "{windows:?} {reasons:?}");
     }
 }
 
