@@ -5,9 +5,11 @@ use crate::exit::Exit;
 use crate::flags::Notify;
 use crate::output::{Output, printable, printable_text, rfc3339};
 use bankfull::{Cancel, Error, GatherSummary, Summary};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -112,6 +114,8 @@ impl<'r> Notification<'r> {
         command.args(["-c", line]).stdin(Stdio::piped()).stdout(io::stderr());
         command.env("BANKFULL_EXIT_CODE", self.exit.code().to_string());
         command.env("BANKFULL_OUTCOME", self.exit.name());
+        // Its children end with it.
+        command.process_group(0);
         let mut child = command.spawn().map_err(|e| format!("did not start, {e}"))?;
         let input = child.stdin.take();
         // A command need not read it; the thread ends with the pipe.
@@ -121,8 +125,10 @@ impl<'r> Notification<'r> {
             Err(e) => Err(format!("was ended, as no thread could be started for its input: {e}")),
         };
         if result.is_err() {
-            // It may have ended meanwhile.
-            let _ = child.kill().and_then(|()| child.wait());
+            // It may have ended meanwhile, but for its children.
+            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+            let _ = child.wait();
         }
         match result? {
             status if status.success() => Ok(()),

@@ -22,8 +22,9 @@ use crate::flags::{self, Command, CpFlags, LsFlags, Operands, ProbeFlags, ShowFl
 use crate::output::{Output, printable};
 use bankfull::{Fingerprint, Share};
 use file::Content;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Path of the system's file.
 const SYSTEM_FILE: &str = "/etc/bankfull/config.toml";
@@ -146,6 +147,22 @@ pub(crate) fn shares(environment: &Environment) -> Result<Vec<Share>, String> {
     load(environment, &flags::command(), Reader::Daemon).map(|content| shares_of(&content))
 }
 
+/// Returns the settings of `serve` in the files, by their keys.
+///
+/// A command line that names a directory leaves out the file of the host's daemon.
+///
+/// # Errors
+/// One line that names the file.
+pub(crate) fn serve_settings(
+    environment: &Environment,
+    names_directory: bool,
+) -> Result<BTreeMap<String, String>, String> {
+    let reader = if names_directory { Reader::Command } else { Reader::Daemon };
+    let content = load(environment, &flags::command(), reader)?;
+    let entries = content.defaults.get("serve").into_iter().flatten();
+    Ok(entries.map(|entry| (entry.key.clone(), entry.text())).collect())
+}
+
 /// Settings of the host's daemon that others need.
 #[derive(Debug, Default)]
 pub(crate) struct DaemonSettings {
@@ -157,6 +174,8 @@ pub(crate) struct DaemonSettings {
     pub(crate) certificate: Option<PathBuf>,
     /// Listening port.
     pub(crate) port: Option<u16>,
+    /// True if there is a file of the host's daemon, without shares: it is for none yet.
+    pub(crate) has_no_share: bool,
 }
 
 /// Reads the settings of the host's daemon.
@@ -169,6 +188,9 @@ pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSetting
     let mut settings = DaemonSettings::default();
     if content.shares.is_empty() {
         // Then it is not the file of a daemon: one that serves ROOT does not read it.
+        settings.has_no_share = paths(environment, Reader::Daemon)
+            .iter()
+            .any(|path| path.ends_with(DAEMON_FILE) && path.exists());
         return Ok(settings);
     }
     for entry in content.defaults.get("serve").into_iter().flatten() {
@@ -182,6 +204,14 @@ pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSetting
         }
     }
     Ok(settings)
+}
+
+/// Checks the text of a configuration file.
+///
+/// # Errors
+/// One line that names the file.
+pub(crate) fn check(text: &str, path: &Path, environment: &Environment) -> Result<(), String> {
+    file::parse(text, path, &flags::command(), environment.home.as_deref()).map(drop)
 }
 
 /// A named remote.

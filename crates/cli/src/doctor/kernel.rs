@@ -9,10 +9,13 @@ use std::process::{Command, Stdio};
 const USEFUL_OPEN_FILES: u64 = 4096;
 
 /// Capabilities that copies use, by their numbers in `CapEff`. (linux/capability.h)
-const CAPABILITIES: [(u32, &str, &str); 3] = [
+const CAPABILITIES: [(u32, &str, &str); 6] = [
     (0, "CAP_CHOWN", "owners of files are kept"),
+    (1, "CAP_DAC_OVERRIDE", "files of others are read and written"),
     (3, "CAP_FOWNER", "modes and times of files of others are kept"),
+    (4, "CAP_FSETID", "set-id bits are kept"),
     (12, "CAP_NET_ADMIN", "socket buffers may exceed tcp_rmem and tcp_wmem"),
+    (27, "CAP_MKNOD", "devices are copied"),
 ];
 
 /// Runs the checks.
@@ -58,7 +61,12 @@ fn capabilities(host: &Host) -> Option<Finding> {
     let names: Vec<&str> = missing.iter().map(|(_, name, _)| *name).collect();
     let effects: Vec<&str> = missing.iter().map(|(.., effect)| *effect).collect();
     let text = format!("this process lacks {}", names.join(", "));
-    let finding = Finding::note("permissions", text, "run the copy as root, if you need them");
+    let named: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let way = format!(
+        "run the copy as root, or setcap {}=ep $(command -v bankfull), if you need them",
+        named.join(",")
+    );
+    let finding = Finding::note("permissions", text, way);
     Some(finding.with_effect(effects.join("; ")))
 }
 

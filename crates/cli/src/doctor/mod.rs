@@ -72,6 +72,9 @@ impl Finding {
     }
 }
 
+/// Command of a setting that a restart of the host ends.
+const SYSCTL: &str = "sysctl -w";
+
 /// Shows the findings about this host.
 pub(crate) fn run(flags: &DoctorFlags) -> Exit {
     let mut output = Output::standard();
@@ -93,6 +96,14 @@ pub(crate) fn run(flags: &DoctorFlags) -> Exit {
         }
     }
     if !flags.json {
+        let is_temporary =
+            |finding: &Finding| finding.setting.as_ref().is_some_and(|text| text.contains(SYSCTL));
+        if findings.iter().any(is_temporary) {
+            output.data_line(
+                "sysctl -w lasts until the next start: to keep a setting, write NAME = VALUE into a \
+                 file of /etc/sysctl.d",
+            );
+        }
         output.data_line(&conclusion(&findings));
     }
     match output.failure() {

@@ -38,7 +38,7 @@ pub(crate) enum TokenAction {
 /// Create, list or revoke the tokens of a daemon
 ///
 /// The daemon keeps the hashes of tokens in a file; each token may be limited to a share, a
-/// directory, reading or writing, and a time. A daemon that runs applies a change within a second.
+/// directory, reading or writing, and a time. A running daemon applies a change within a second.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct TokenFlags {
@@ -68,7 +68,7 @@ pub(crate) struct TokenFlags {
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Permit no downloads and listings
+    /// Permit neither downloads nor listings
     ///
     /// Default: they are permitted.
     #[arg(long, conflicts_with = "read_only")]
@@ -145,6 +145,10 @@ pub(crate) struct LoginFlags {
     /// secret has to be passed on then. Default: read an invite.
     #[arg(long, conflicts_with = "name")]
     pub(crate) key: bool,
+
+    /// Replace a remote of this name, such as after the daemon got another certificate
+    #[arg(long, conflicts_with = "key")]
+    pub(crate) replace: bool,
 }
 
 #[cfg(test)]

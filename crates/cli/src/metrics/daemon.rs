@@ -1,6 +1,6 @@
 //! Metrics of the daemon: of its state when they are read, and of its events.
 
-use super::{Check, Exporter, gauge_value, raise};
+use super::{Check, Exporter, gauge_value, raise, raise_seconds};
 use crate::exit::Exit;
 use bankfull::{
     Cancel, DirectionStatus, Error, Event, EventSink, Server, ServerStatus, StageTimes, Summary,
@@ -42,18 +42,51 @@ const STATES: [&str; 8] =
 /// Labels of a direction and a stage, or a controller and its state.
 type StageLabels = [(&'static str, &'static str); 2];
 
+/// Labels of a direction and a route.
+type RouteLabels = [(&'static str, &'static str); 2];
+
 /// Metrics of the daemon's state.
 #[derive(Debug, Default)]
 struct StateMetrics {
     sessions: Family<Label, Gauge>,
     streams: Family<Label, Gauge>,
-    carried: Family<Label, Counter>,
+    carried: Family<RouteLabels, Counter>,
     retransmits: Family<Label, Counter>,
-    stages: Family<StageLabels, Gauge<f64, AtomicU64>>,
+    stages: Family<StageLabels, Counter<f64, AtomicU64>>,
     pending: Gauge,
     staged: Gauge,
     staging_limit: Gauge,
-    staging_wait: Gauge<f64, AtomicU64>,
+    staging_wait: Counter<f64, AtomicU64>,
+}
+
+/// Longest time without a turn of the server's accept loop. (chosen: several of its polls, and far
+/// below the usual watchdog of 30 s)
+const MAX_ACCEPT_TIME: Duration = Duration::from_secs(10);
+
+/// Check that a server accepts connections.
+struct Accepting {
+    server: Arc<Server>,
+    drain: Cancel,
+    /// Turns of its accept loop, and the time of the last change seen.
+    seen: Mutex<(u64, Instant)>,
+}
+
+impl Accepting {
+    fn new(server: Arc<Server>, drain: Cancel) -> Self {
+        let seen = Mutex::new((server.accept_turns(), Instant::now()));
+        Self { server, drain, seen }
+    }
+
+    /// True unless the loop hangs; one that has ended to drain does not.
+    fn check(&self) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = self.server.accept_turns();
+        if turns != seen.0 {
+            *seen = (turns, Instant::now());
+        }
+        // A first look after a long time sees the turns of the meantime.
+        self.drain.is_cancelled() || seen.1.elapsed() < MAX_ACCEPT_TIME
+    }
 }
 
 impl StateMetrics {
@@ -74,8 +107,8 @@ impl StateMetrics {
         let gauge = self.staging_limit.clone();
         registry.register_with_unit("staging_limit", limit, Unit::Bytes, gauge);
         let wait = "Time since the start in which streams waited for the disk";
-        let gauge = self.staging_wait.clone();
-        registry.register_with_unit("staging_wait", wait, Unit::Seconds, gauge);
+        let counter = self.staging_wait.clone();
+        registry.register_with_unit("staging_wait", wait, Unit::Seconds, counter);
     }
 
     fn update(&self, status: &ServerStatus) {
@@ -85,18 +118,22 @@ impl StateMetrics {
         self.pending.set(gauge_value(status.pending));
         self.staged.set(gauge_value(status.staged.0));
         self.staging_limit.set(gauge_value(status.staging_limit.0));
-        self.staging_wait.set(status.staging_wait.as_secs_f64());
+        raise_seconds(&self.staging_wait, status.staging_wait);
     }
 
     fn update_direction(&self, direction: &'static str, status: &DirectionStatus) {
         let label = [("direction", direction)];
         self.sessions.get_or_create(&label).set(gauge_value(status.sessions));
         self.streams.get_or_create(&label).set(gauge_value(status.streams));
-        raise(&self.carried.get_or_create(&label), status.carried.0);
+        let by_quic = status.carried_by_quic.0;
+        for (route, bytes) in [("tcp", status.carried.0 - by_quic), ("quic", by_quic)] {
+            let labels = [("direction", direction), ("route", route)];
+            raise(&self.carried.get_or_create(&labels), bytes);
+        }
         raise(&self.retransmits.get_or_create(&label), status.retransmits);
         for (stage, time) in stages(&status.stages) {
             let labels = [("direction", direction), ("stage", stage)];
-            self.stages.get_or_create(&labels).set(time.as_secs_f64());
+            raise_seconds(&self.stages.get_or_create(&labels), time);
         }
     }
 }
@@ -156,9 +193,14 @@ impl DaemonMetrics {
         }
     }
 
+    /// Returns the counter of warnings, for those that are no events of the server.
+    pub(crate) fn warning_counter(&self) -> Counter {
+        self.warnings.clone()
+    }
+
     /// Returns what offers these metrics, and the state of a server, over HTTP.
     ///
-    /// A server that is drained is not ready.
+    /// A server that is drained is not ready; one that accepts no connections is not healthy.
     pub(crate) fn exporter(&self, server: &Arc<Server>, drain: &Cancel) -> Exporter {
         let state = State { metrics: StateMetrics::default(), read_at: None };
         let register = |registry: &mut Registry| {
@@ -166,7 +208,9 @@ impl DaemonMetrics {
             self.register(registry);
         };
         let drain = drain.clone();
-        let checks: [Check; 2] = [Box::new(|| true), Box::new(move || !drain.is_cancelled())];
+        let accepting = Accepting::new(Arc::clone(server), drain.clone());
+        let checks: [Check; 2] =
+            [Box::new(move || accepting.check()), Box::new(move || !drain.is_cancelled())];
         let exporter = Exporter::new("serve", register, checks);
         let (server, state) = (Arc::clone(server), Mutex::new(state));
         exporter.with_update(move || {
@@ -377,9 +421,9 @@ mod tests {
             &text,
             &[
                 "sessions{direction=\"receive\"} 2",
-                "carried_bytes_total{direction=\"receive\"} 900",
+                "carried_bytes_total{direction=\"receive\",route=\"tcp\"} 900",
                 "retransmits_total{direction=\"send\"} 9",
-                "stage_seconds{direction=\"send\",stage=\"read\"} 2.5",
+                "stage_seconds_total{direction=\"send\",stage=\"read\"} 2.5",
                 "staged_bytes 1048576",
             ],
         );

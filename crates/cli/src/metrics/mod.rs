@@ -24,6 +24,8 @@ use prometheus_client::registry::Registry;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Path of the metrics, by Prometheus' convention.
 const METRICS_PATH: &str = "/metrics";
@@ -78,6 +80,11 @@ impl Exporter {
 /// Raises a counter to a total that is known elsewhere; a smaller total changes nothing.
 fn raise(counter: &Counter, total: u64) {
     counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+/// Raises a counter to a total time; a shorter one changes nothing.
+fn raise_seconds(counter: &Counter<f64, AtomicU64>, total: Duration) {
+    counter.inc_by((total.as_secs_f64() - counter.get()).max(0.0));
 }
 
 /// Returns a number as the value of a gauge.

@@ -55,7 +55,7 @@ pub(super) fn page(
     let mut page = Page::new(title);
     page.subtitle = match result {
         Ok(summary) => format!("{}{}", verdict(summary), gist(record, summary)),
-        Err(error) => format!("The copy failed: {error}"),
+        Err(error) => format!("The copy failed: {}", printable_text(&error.to_string())),
     };
     page.sections.push(overview(origin, record, result));
     page.sections.extend(failed_files(record));

@@ -4,22 +4,26 @@ use crate::output::{printable, utc};
 use std::ffi::OsString;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Flag whose value may be a secret: the path of a URL.
-const SECRET_FLAG: &str = "--notify";
+/// Flags whose values may have secrets: the path of a URL, and commands with passwords.
+const SECRET_FLAGS: [&str; 3] = ["--notify", "--ssh-command", "-o"];
 
 /// Replaces values that may be secrets.
 fn hide_secrets(arguments: &mut [OsString]) {
     let mut is_value = false;
     for argument in arguments {
-        let text = argument.to_string_lossy();
-        let is_joined = text.strip_prefix(SECRET_FLAG).is_some_and(|rest| rest.starts_with('='));
-        let is_flag = text == SECRET_FLAG;
-        if is_value {
-            *argument = "...".into();
-        } else if is_joined {
-            *argument = format!("{SECRET_FLAG}=...").into();
+        let text = argument.to_string_lossy().into_owned();
+        let joined = SECRET_FLAGS.into_iter().find(|flag| {
+            let rest = text.strip_prefix(flag);
+            // The value of a short flag may follow at once.
+            rest.is_some_and(|rest| rest.starts_with('=') || flag.len() == 2 && !rest.is_empty())
+        });
+        match joined {
+            _ if is_value => *argument = "...".into(),
+            Some(flag) if flag.len() == 2 => *argument = format!("{flag}...").into(),
+            Some(flag) => *argument = format!("{flag}=...").into(),
+            None => {}
         }
-        is_value = is_flag && !is_value;
+        is_value = !is_value && SECRET_FLAGS.contains(&&*text);
     }
 }
 
@@ -67,5 +71,10 @@ mod tests {
         hide_secrets(&mut arguments);
         let shown = arguments.join(" ".as_ref());
         assert_eq!(shown, "cp --notify ... --notify=... --notify ... x y");
+        let typed = "cp --ssh-command=sshpass -o ProxyCommand=x -oPassword=y --ssh-command z -v a";
+        let mut arguments: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+        hide_secrets(&mut arguments);
+        let shown = arguments.join(" ".as_ref());
+        assert_eq!(shown, "cp --ssh-command=... -o ... -o... --ssh-command ... -v a");
     }
 }

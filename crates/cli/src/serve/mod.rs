@@ -13,7 +13,7 @@ use crate::metrics::{DaemonMetrics, MetricsPort, MetricsSink};
 use crate::output::{self, Beginning, Ending, Render, Reporter, Serving, served_text};
 use crate::signals::{self, Caught, Step};
 use crate::tokens::{self, Store};
-use audit::{AuditLog, AuditSink};
+use audit::{AuditFile, AuditLog, AuditSink};
 use bankfull::{Access, Cancel, CertificateFiles, Error, ServeOptions, Served, Server, Share};
 use rules::{Reloader, Rules};
 use std::io::IsTerminal;
@@ -45,14 +45,14 @@ struct Bound {
     server: Arc<Server>,
     serving: Serving,
     rules: Rules,
-    audit_log: Option<AuditLog>,
+    audit_file: Option<AuditFile>,
     /// Port of the metrics, if they are offered.
     metrics_port: Option<MetricsPort>,
 }
 
 fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Result<Bound, Error> {
     let metrics_port = flags.metrics.as_ref().map(MetricsPort::bind).transpose()?;
-    let audit_log = flags.audit_log.clone().map(AuditLog::open).transpose()?;
+    let audit_file = flags.audit_log.clone().map(AuditFile::open).transpose()?;
     let invited = flags.invite.clone();
     let mut options = options(&flags, &environment)?;
     let rules = Rules::find(flags, environment)?;
@@ -72,7 +72,7 @@ fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Resu
     let served = options.access.served;
     let serving =
         Serving { address, fingerprint, served, example, limits, warnings, metrics, invite };
-    Ok(Bound { server, serving, rules, audit_log, metrics_port })
+    Ok(Bound { server, serving, rules, audit_file, metrics_port })
 }
 
 /// A token that is created with the daemon; it goes again if that does not start.
@@ -124,14 +124,22 @@ fn serve(
         Ok(reporter) => reporter,
         Err(exit) => return exit,
     };
-    let reloader = Reloader::new(bound.rules, Arc::clone(&bound.server), reporter.warner());
-    let running = Running {
-        server: &bound.server,
-        audit_log: bound.audit_log.as_ref(),
-        metrics_port: bound.metrics_port,
-        reloader,
+    let metrics = bound.metrics_port.map(|port| (port, DaemonMetrics::new()));
+    let warner = || {
+        let (warn, metrics) = (reporter.warner(), metrics.as_ref());
+        let count = metrics.map(|(_, metrics)| metrics.warning_counter());
+        move |text: String| {
+            let _ = count.as_ref().map(|count| count.inc());
+            warn(text);
+        }
     };
-    let result = run_until_signalled(running, (caught, drain_timeout), &reporter);
+    let reloader = Reloader::new(bound.rules, Arc::clone(&bound.server), warner());
+    let audit_log = bound.audit_file.map(|file| AuditLog::start(file, warner())).transpose();
+    let result = audit_log.and_then(|audit_log| {
+        let audit_log = audit_log.as_ref();
+        let running = Running { server: &bound.server, audit_log, metrics, reloader };
+        run_until_signalled(running, (caught, drain_timeout), &reporter)
+    });
     let render = reporter.finish();
     match &result {
         Ok(()) => output::end(render, &Ending::Stopped),
@@ -173,7 +181,7 @@ fn end_program_after(timeout: Duration) {
 struct Running<'a, W> {
     server: &'a Arc<Server>,
     audit_log: Option<&'a AuditLog>,
-    metrics_port: Option<MetricsPort>,
+    metrics: Option<(MetricsPort, DaemonMetrics)>,
     reloader: Reloader<W>,
 }
 
@@ -184,7 +192,7 @@ fn run_until_signalled(
     (caught, drain_timeout): (Caught, Duration),
     reporter: &Reporter,
 ) -> Result<(), Error> {
-    let Running { server, audit_log, metrics_port, reloader } = running;
+    let Running { server, audit_log, metrics, reloader } = running;
     let (drain, abort) = (Cancel::new(), Cancel::new());
     let step = |cancel: &Cancel| -> Step {
         let (cancel, show) = (cancel.clone(), reporter.stopping());
@@ -221,11 +229,10 @@ fn run_until_signalled(
     let reload = is_service().then(|| -> signals::Repeated { Box::new(reload) });
     caught.run(vec![first, second], reload)?;
     service::ready(&format!("listening on {}", server.local_addr()));
-    let Some(port) = metrics_port else {
+    let Some((port, metrics)) = metrics else {
         let audited = AuditSink { log: audit_log, next: reporter };
         return server.run(&audited, &drain, &abort);
     };
-    let metrics = DaemonMetrics::new();
     port.serve(metrics.exporter(server, &drain))?;
     let counted = MetricsSink { metrics: &metrics, next: reporter };
     server.run(&AuditSink { log: audit_log, next: &counted }, &drain, &abort)

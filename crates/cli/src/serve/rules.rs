@@ -7,6 +7,7 @@ use crate::output::printable;
 use crate::tokens::{Store, Version, state_dir};
 use crate::{config, token};
 use bankfull::{Access, EVENT_LOG_TARGET, Error, ErrorKind, Grant, Served, Server, Share};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub(super) struct Rules {
     store: Store,
     /// State of the tokens before they are read.
     first_version: Option<Version>,
+    /// Settings of the files at the start, which flags have taken.
+    settings: BTreeMap<String, String>,
 }
 
 impl Rules {
@@ -34,7 +37,31 @@ impl Rules {
         let state_dir = state_dir(flags.state_dir.as_ref(), &environment)?;
         let store = Store::new(flags.tokens.as_deref(), &state_dir);
         let first_version = store.version();
-        Ok(Self { flags, environment, store, first_version })
+        let mut rules =
+            Self { flags, environment, store, first_version, settings: BTreeMap::new() };
+        rules.settings = rules.read_settings()?;
+        Ok(rules)
+    }
+
+    fn read_settings(&self) -> Result<BTreeMap<String, String>, Error> {
+        let settings = config::serve_settings(&self.environment, self.flags.root.is_some());
+        settings.map_err(|problem| Error::new(ErrorKind::Usage, problem))
+    }
+
+    /// Returns a warning about settings that differ from those in force, if there are any.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    fn outdated(&self) -> Result<Option<String>, Error> {
+        let now = self.read_settings()?;
+        let keys: BTreeSet<&String> = self.settings.keys().chain(now.keys()).collect();
+        let changed = keys.into_iter().filter(|key| self.settings.get(*key) != now.get(*key));
+        let changed: Vec<&str> = changed.map(String::as_str).collect();
+        let text = format!(
+            "changed settings of [serve] need a restart of the daemon: {}",
+            changed.join(", ")
+        );
+        Ok((!changed.is_empty()).then_some(text))
     }
 
     /// Returns the file of the tokens.
@@ -162,8 +189,10 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
     fn reload(&self) -> Result<(), Error> {
         let access = self.rules.read_again()?;
         self.refuse_opening(access.needs_token())?;
+        let outdated = self.rules.outdated()?;
         self.server.set_access(&access)?;
         info!("shares and tokens read again");
+        outdated.into_iter().for_each(|text| self.report(text));
         Ok(())
     }
 

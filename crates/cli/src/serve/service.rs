@@ -4,7 +4,7 @@
 use bankfull::{Error, ErrorKind, Server};
 use sd_notify::NotifyState;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,14 +30,29 @@ pub(super) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Reason why the last reload was refused, for the status.
+static REFUSED: Mutex<Option<String>> = Mutex::new(None);
+
+fn status_text(sessions: u64) -> String {
+    let refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*refused {
+        Some(why) => format!("{sessions} sessions; the last reload was refused: {why}"),
+        None => format!("{sessions} sessions"),
+    }
+}
+
 /// Reports that shares and tokens are read again, runs `reload`, and reports its end.
-pub(super) fn reloading<R>(reload: impl FnOnce() -> R) -> R {
+pub(super) fn reloading(reload: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(_) => notify(&[NotifyState::Reloading]),
     }
     let result = reload();
-    notify(&[NotifyState::Ready]);
+    let refused = result.as_ref().err().map(ToString::to_string);
+    let status = refused.as_ref().map(|why| format!("the reload was refused: {why}"));
+    *REFUSED.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+    let status = status.as_deref().unwrap_or("reloaded");
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     result
 }
 
@@ -87,7 +102,7 @@ pub(super) fn watch(server: &Arc<Server>) -> Result<(), Error> {
             if since_status >= STATUS_INTERVAL {
                 let status = server.status();
                 let sessions = status.receiving.sessions + status.sending.sessions;
-                notify(&[NotifyState::Status(&format!("{sessions} sessions"))]);
+                notify(&[NotifyState::Status(&status_text(sessions))]);
                 since_status = Duration::ZERO;
             }
             let pause = interval.unwrap_or(STATUS_INTERVAL).min(STATUS_INTERVAL);

@@ -11,7 +11,7 @@ use crate::signals;
 use crate::token;
 use bankfull::{ClientKey, ClientKeyPair, Error, ErrorKind};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -144,10 +144,11 @@ fn store(
         token_file: Some(token_file.clone()),
         fingerprint: Some(invite.fingerprint),
     };
-    if let Some(other) = known.as_ref().filter(|known| **known != wanted) {
+    let is_same = known.as_ref() == Some(&wanted);
+    if let Some(other) = known.as_ref().filter(|_| !is_same && !flags.replace) {
         return Err(usage(format!(
-            "there is a remote {name}, {}, with another place, token-file or fingerprint: remove \
-             it, or write bankfull login with another name",
+            "there is a remote {name}, {}, with another place, token-file or fingerprint: write \
+             bankfull login --replace, or another name",
             other.url
         )));
     }
@@ -165,12 +166,13 @@ fn store(
     if let Some(token) = token {
         write_private(&token_file, &format!("{token}\n"), |temp, path| fs::rename(temp, path))?;
     }
-    if known.is_none() {
-        append(&file, &table(&name, &invite, &token_file))?;
+    if !is_same {
+        put(&file, &name, &table(&name, &invite, &token_file), environment)?;
     }
     let (url, file) = (&invite.url, printable(&file));
     Ok(match known {
         None => format!("stored {url} as {name}: in {file}; try bankfull ls {name}:"),
+        Some(_) if !is_same => format!("replaced {name}: by {url}; try bankfull ls {name}:"),
         Some(_) if token.is_none() => format!("{name}:, {url}, is stored already"),
         Some(_) => format!("replaced the token of {name}:, {url}; try bankfull ls {name}:"),
     })
@@ -185,7 +187,7 @@ impl HiddenInput {
         let Ok(shown) = tcgetattr(io::stdin()) else { return Ok(None) };
         let of_signal = shown.clone();
         signals::on_signals(vec![Box::new(move || {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &of_signal);
+            let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &of_signal);
             std::process::exit(Exit::Interrupted.code().into());
         })])?;
         let mut hidden = shown.clone();
@@ -199,8 +201,9 @@ impl HiddenInput {
 
 impl Drop for HiddenInput {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+        // What follows the line must not reach the shell: it may be a part of the secret. A
+        // terminal that is gone needs nothing.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }
 
@@ -224,6 +227,8 @@ fn write_private(
     place: impl FnOnce(&Path, &Path) -> io::Result<()>,
 ) -> Result<(), Error> {
     let temp = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
+    // Of an earlier process of this number.
+    let _ = fs::remove_file(&temp);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?;
         file.write_all(text.as_bytes())?;
@@ -236,13 +241,81 @@ fn write_private(
     })
 }
 
-/// Appends a table to the configuration file, which is created for its owner alone.
-fn append(path: &Path, text: &str) -> Result<(), Error> {
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
+/// Puts the table of a remote into the configuration file, replacing one of its name.
+///
+/// A new file is for its owner alone. Another login waits meanwhile.
+fn put(path: &Path, name: &str, table: &str, environment: &Environment) -> Result<(), Error> {
     let failed = |e| Error::local(format!("cannot write the remote to {}", printable(path)), &e);
-    write().map_err(failed)
+    let lock = || -> io::Result<File> {
+        let at = PathBuf::from(format!("{}.lock", path.display()));
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(at)?;
+        file.lock()?;
+        Ok(file)
+    };
+    let _lock = lock().map_err(failed)?;
+    // A link, such as to a repository of settings, stays one.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let text = match fs::read_to_string(&target) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+        read => read.map_err(failed)?,
+    };
+    let permissions = fs::metadata(&target).ok().map(|found| found.permissions());
+    let text = without_table(&text, name) + table;
+    config::check(&text, path, environment).map_err(usage)?;
+    write_private(&target, &text, |temp, path| {
+        if let Some(permissions) = permissions {
+            fs::set_permissions(temp, permissions)?;
+        }
+        fs::rename(temp, path)
+    })
+}
+
+/// Returns the text of a configuration file without the table of a remote.
+fn without_table(text: &str, name: &str) -> String {
+    let headers = [format!("[remote.{name}]"), format!("[remote.\"{name}\"]")];
+    let mut is_inside = false;
+    let is_kept = |line: &&str| {
+        let line = line.trim();
+        if line.starts_with('[') {
+            is_inside = headers.iter().any(|header| line.starts_with(header));
+        }
+        !is_inside
+    };
+    text.split_inclusive('\n').filter(is_kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_of_a_remote_is_replaced() {
+        let before = "[cp]\nverify = true\n\n[remote.a]\nurl = \"x\"\n\n# kept\n[remote.ab]\n";
+        assert_eq!(without_table(before, "a"), "[cp]\nverify = true\n\n[remote.ab]\n");
+        assert_eq!(without_table(before, "b"), before);
+        let quoted = "[remote.\"a\"] # of the office\nurl = \"x\"\n";
+        assert_eq!(without_table(quoted, "a"), "");
+    }
+
+    #[test]
+    fn remotes_are_put_beside_other_settings() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, path) = (dir.path().join("real.toml"), dir.path().join("config.toml"));
+        fs::write(&real, "[cp]\nstreams = 4\n").unwrap();
+        std::os::unix::fs::symlink(&real, &path).unwrap();
+        let environment = Environment::default();
+        let add = |name: &str, url: &str| {
+            let table = format!("\n[remote.{name}]\nurl = \"bankfull://{url}/\"\n");
+            put(&path, name, &table, &environment).unwrap();
+        };
+        add("a", "one");
+        add("b", "two");
+        add("a", "three");
+        let text = fs::read_to_string(&real).unwrap();
+        assert!(path.is_symlink() && text.starts_with("[cp]\nstreams = 4\n"), "{text}");
+        assert_eq!(text.matches("bankfull://").count(), 2, "{text}");
+        assert!(text.contains("three") && text.contains("two"), "{text}");
+        let error = put(&path, "c", "[nonsense", &environment).unwrap_err().to_string();
+        assert!(error.contains("config.toml"), "{error}");
+    }
 }

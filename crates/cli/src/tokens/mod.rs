@@ -146,6 +146,8 @@ struct Tokens<'f> {
     certificate: Option<PathBuf>,
     /// Port in the daemon's file.
     port: Option<u16>,
+    /// True if the host's daemon has no share yet, whose tokens these would be.
+    has_no_share: bool,
 }
 
 impl<'f> Tokens<'f> {
@@ -172,7 +174,9 @@ impl<'f> Tokens<'f> {
             false => served.certificate,
         });
         let store = Store::new(tokens, &state_dir);
-        Ok(Self { flags, state_dir, store, certificate, port: served.port })
+        let has_no_share = served.has_no_share && flags.state_dir.is_none();
+        let port = served.port;
+        Ok(Self { flags, state_dir, store, certificate, port, has_no_share })
     }
 
     /// Returns the name that the action needs.
@@ -229,6 +233,12 @@ impl<'f> Tokens<'f> {
             (None, None) => "its client gives the private key by --token-file",
         };
         output.message(&format!("{stored}: {way_on}"));
+        if self.has_no_share {
+            output.message(
+                "note: /etc/bankfull/serve.toml has no share, so that this token is for bankfull \
+                 serve ROOT alone: add [share.NAME] first for the daemon of this host",
+            );
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::output::{printable, rfc3339};
 use bankfull::{
     ClientKey, Credential, Error, ErrorKind, Grant, TokenHash, check_prefix, is_plain_name,
 };
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -83,7 +84,7 @@ impl Store {
         let shown = printable(&self.path);
         let local = |e: io::Error| Error::local(format!("cannot read the tokens {shown}"), &e);
         // A FIFO must not block the daemon.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(local)?,
@@ -126,8 +127,8 @@ impl Store {
         let failed = |e: io::Error| Error::local(format!("cannot write the tokens {shown}"), &e);
         let dir = self.dir();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
-        // The lock ends with the handle.
-        let lock = File::open(dir).map_err(failed)?;
+        // The lock ends with the handle. Other users cannot open its file, and hold it.
+        let lock = self.lock_file(dir).map_err(failed)?;
         let is_locked = (0..LOCK_TRIES).any(|_| {
             let is_locked = lock.try_lock().is_ok();
             if !is_locked {
@@ -147,6 +148,20 @@ impl Store {
             return Err(Error::new(ErrorKind::Usage, text));
         }
         self.replace(&text, dir).map_err(failed)
+    }
+
+    /// Opens the file of the lock, which gets the owner of its directory.
+    fn lock_file(&self, dir: &Path) -> io::Result<File> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true).mode(0o600).custom_flags(flags);
+        let file = options.open(dir.join(format!(".{FILE_NAME}.lock")))?;
+        let (owner, own) = (fs::metadata(dir)?, file.metadata()?);
+        if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
+            // Others than root may not; then it is their own.
+            let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        }
+        Ok(file)
     }
 
     fn dir(&self) -> &Path {
@@ -337,7 +352,7 @@ mod tests {
         );
         let mode = fs::metadata(store.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no file is left over");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "tokens and lock are left");
     }
 
     #[test]

@@ -41,14 +41,14 @@ fn daemon_counts_what_sessions_carried() {
     let ended = "ended_sessions_total{outcome=\"complete\"}";
     wait_until("both sessions ended", || value(&address, ended) == 2.0);
     for direction in ["receive", "send"] {
-        let carried = format!("carried_bytes_total{{direction=\"{direction}\"}}");
+        let carried = format!("carried_bytes_total{{direction=\"{direction}\",route=\"tcp\"}}");
         let carried = value(&address, &carried);
         assert!((3e6..4e6).contains(&carried), "{direction}: {carried}");
     }
     assert_eq!(value(&address, "files_total{outcome=\"copied\"}"), 2.0);
     assert_eq!(value(&address, "sessions{direction=\"receive\"}"), 0.0);
     assert_eq!(value(&address, "goodput_bytes_per_second_count"), 2.0);
-    assert!(value(&address, "stage_seconds{direction=\"receive\",stage=\"network\"}") > 0.0);
+    assert!(value(&address, "stage_seconds_total{direction=\"receive\",stage=\"network\"}") > 0.0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn draining_daemon_is_alive_but_not_ready() {
     copy.args(["--max-rate", "1mbit"]).arg(here.join("data")).arg(daemon.url("in"));
     let mut copy = Running::start(&mut copy);
     wait_until("the session runs", || value(&address, "sessions{direction=\"receive\"}") == 1.0);
-    let carried = "carried_bytes_total{direction=\"receive\"}";
+    let carried = "carried_bytes_total{direction=\"receive\",route=\"tcp\"}";
     wait_until("data arrives", || value(&address, carried) > 0.0);
     daemon.running().signal(Signal::TERM);
     wait_until("the daemon drains", || state("/readyz") == "HTTP/1.1 503 Service Unavailable");

@@ -291,6 +291,17 @@ fn invite_is_stored_by_login() {
     let refused = login(&["store"], &other);
     assert_eq!(refused.status.code(), Some(1));
     assert!(err(&refused).contains("there is a remote store"), "{}", err(&refused));
+    // The certificate of another daemon: the remote is replaced only if asked to, and not trusted.
+    let is_fingerprint = |word: &&str| word.starts_with("sha256:");
+    let own = invite.split(' ').find(is_fingerprint).unwrap();
+    let foreign = invite.replace(own, &format!("sha256:{}", "0".repeat(64)));
+    let refused = login(&["store"], &foreign);
+    assert!(err(&refused).contains("write bankfull login --replace"), "{}", err(&refused));
+    let replaced = login(&["store", "--replace"], &foreign);
+    assert!(err(&replaced).starts_with("replaced store: by"), "{}", err(&replaced));
+    assert!(!copied(), "the daemon has another certificate");
+    created(&login(&["store", "--replace"], &invite));
+    assert!(copied());
     fs::write(dir.join("taken.token"), "other").unwrap();
     let taken = login(&["taken"], &invite);
     assert!(err(&taken).contains("taken.token exists"), "{}", err(&taken));
@@ -503,11 +514,14 @@ fn session_is_a_line_of_the_audit_log() {
         let text = fs::read_to_string(shared.here.join("audit.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
-    wait_until("both requests are in the log", || lines().len() >= 2);
-    let [done, refused] = &lines()[..] else { panic!("{:?}", lines()) };
+    wait_until("all clients are in the log", || lines().len() >= 3);
+    let [done, refused, stranger] = &lines()[..] else { panic!("{:?}", lines()) };
     assert_eq!((&done["token"], &done["direction"]), (&"one".into(), &"receive".into()));
     assert_eq!((&done["outcome"], &done["bytes"]), (&"complete".into(), &7.into()));
-    assert_eq!((&done["path"], &done["files"]), (&"data/f".into(), &1.into()));
+    assert_eq!((&done["paths"][0], &done["files"]), (&"data/f".into(), &1.into()));
+    assert_eq!((&done["deleted"], &done["removes_sources"]), (&0.into(), &false.into()));
+    assert_eq!((&stranger["outcome"], &stranger["token"]), (&"refused".into(), &().into()));
+    assert!(stranger["reason"].as_str().unwrap().contains("a token is needed"), "{stranger}");
     assert_eq!((&refused["outcome"], &refused["bytes"]), (&"refused".into(), &0.into()));
     assert!(refused["reason"].as_str().unwrap().contains("read-only"));
 }

@@ -222,10 +222,12 @@ pub struct ClientRequest {
     pub token: Option<String>,
     /// `send` or `receive` of the server, or `probe`.
     pub direction: &'static str,
-    /// The path, or the first of several, as the client named it; a long one is cut.
-    pub path: String,
+    /// The first hundred paths, as the client named them; long ones are cut.
+    pub paths: Vec<String>,
     /// Number of further paths.
-    pub more_paths: usize,
+    pub left_out_paths: usize,
+    /// True if files of the server are removed once the client has them.
+    pub removes_sources: bool,
     /// `complete`, `partial` with files that failed, `interrupted`, `refused` or `failed`.
     pub outcome: &'static str,
     /// Bytes verified at the destination, also of a session that failed.

@@ -27,6 +27,9 @@ pub const STARTUP_LOG_TARGET: &str = "bankfull::startup";
 /// Characters of a text or path in a log line. (chosen: longer than most paths)
 const MAX_FIELD_CHARS: usize = 512;
 
+/// Paths of a request that an audit log has. (chosen: a line of 50 kB at most)
+const MAX_PATHS: usize = 100;
+
 /// Peer of a connection, and the limit of the log lines about it.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerLog {
@@ -215,15 +218,17 @@ fn session_number(session: &[u8; 16]) -> String {
     session[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Direction and path of a transfer, as its client named them.
+/// Direction and paths of a transfer, as its client named them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     /// `send` or `receive` of this side, `copy` within a host, `list` or `probe`.
     pub(crate) direction: &'static str,
-    /// The path, or the first of several.
-    pub(crate) path: String,
+    /// The first paths; long ones are cut.
+    pub(crate) paths: Vec<String>,
     /// Number of further paths.
-    pub(crate) more_paths: usize,
+    pub(crate) left_out_paths: usize,
+    /// True if sources are removed once they are copied.
+    pub(crate) removes_sources: bool,
     /// Name of the client's token, if it has one.
     pub(crate) token: Option<String>,
 }
@@ -231,9 +236,15 @@ pub(crate) struct Subject {
 impl Subject {
     /// Describes a transfer of some paths.
     pub(crate) fn new(direction: &'static str, paths: impl IntoIterator<Item = String>) -> Self {
-        let mut paths = paths.into_iter();
-        let path = cut(&paths.next().unwrap_or_default()).into_owned();
-        Self { direction, path, more_paths: paths.count(), token: None }
+        let mut all = paths.into_iter();
+        let paths = all.by_ref().take(MAX_PATHS).map(|path| cut(&path).into_owned()).collect();
+        Self { direction, paths, left_out_paths: all.count(), ..Self::default() }
+    }
+
+    /// Returns the first path, and the number of the others.
+    fn first_path(&self) -> (&str, usize) {
+        let first = self.paths.first().map_or("", String::as_str);
+        (first, self.paths.len().saturating_sub(1) + self.left_out_paths)
     }
 
     /// Adds the name of the client's token.
@@ -251,16 +262,24 @@ impl Subject {
             Ok(done) => (done.bytes, done.files, done.elapsed),
             Err(_) => (progress.bytes_moved, progress.files_done, progress.elapsed),
         };
-        let outcome = outcome_of(result, progress);
-        let Self { direction, path, more_paths, token } = self;
-        ClientRequest { token, direction, path, more_paths, outcome, bytes, files, elapsed }
+        ClientRequest {
+            token: self.token,
+            direction: self.direction,
+            paths: self.paths,
+            left_out_paths: self.left_out_paths,
+            removes_sources: self.removes_sources,
+            outcome: outcome_of(result, progress),
+            bytes,
+            files,
+            elapsed,
+        }
     }
 
     /// Logs the start of a transfer.
     pub(crate) fn log_start(&self) {
-        let Self { direction, path, more_paths, token } = self;
-        let token = token.as_deref();
-        info!(token, direction, path = &**path, more_paths, "transfer started");
+        let (direction, token) = (self.direction, self.token.as_deref());
+        let (path, more_paths) = self.first_path();
+        info!(token, direction, path, more_paths, "transfer started");
     }
 
     /// Logs that a client was refused before its request was read.
@@ -270,8 +289,8 @@ impl Subject {
 
     /// Logs the end of a transfer with its outcome. `progress` is that of a transfer that failed.
     pub(crate) fn log_end(&self, result: &Result<Summary, Error>, progress: &Progress) {
-        let Self { direction, path, more_paths, token } = self;
-        let (path, token) = (&**path, token.as_deref());
+        let (direction, token) = (self.direction, self.token.as_deref());
+        let (path, more_paths) = self.first_path();
         let outcome = outcome_of(result, progress);
         match result {
             Ok(done) => info!(

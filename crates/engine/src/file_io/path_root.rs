@@ -4,6 +4,7 @@ use super::earlier::Earlier;
 use super::links::{self, Referent};
 use super::root::{PathRoot, refuse_reserved_names};
 use super::roots::{AskedRules, ItemNames, MetadataTarget, ReceiveTarget, SourceItem};
+use super::storage_quota::{MAX_DESTINATION_DEPTH, StorageQuota};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
 use crate::model::metadata::special_rule;
@@ -43,6 +44,8 @@ pub(crate) struct ReceiveOptions {
     pub(crate) resume_policy: ResumePolicy,
     /// Rules for earlier versions.
     pub(crate) earlier: EarlierRules,
+    /// Quota of the share.
+    pub(crate) quota: Option<Arc<StorageQuota>>,
 }
 
 /// Directories of the sources of a request.
@@ -266,6 +269,9 @@ impl PathRoot {
     ) -> Result<(ReceiveTarget, Vec<PathBytes>), Error> {
         let path = self.validate(typed)?;
         sources.iter().try_for_each(|source| refuse_reserved_names(&source.name))?;
+        if options.quota.is_some() {
+            refuse_beyond_walk(&path)?;
+        }
         let parts = split_path(&path);
         let shown = PathBuf::from(OsString::from_vec(path.clone()));
         let opened = self.open_own_dir(&path, &parts, sources, options.dry_run);
@@ -375,6 +381,9 @@ impl PathRoot {
         if options.dry_run {
             return Ok(None);
         }
+        if let Some(quota) = &options.quota {
+            quota.add_directory()?;
+        }
         // As mkdir(1): the umask decides; a source directory's own mode may follow.
         match parent.mkdir(name, 0o777) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -413,6 +422,19 @@ pub(crate) fn relative_names(paths: &[PathBytes]) -> Result<Vec<(Vec<u8>, NameLi
         }
     }
     Ok(bases.into_iter().map(|(base, names)| (base, NameList::new(names, true))).collect())
+}
+
+/// Refuses a destination that is too deep for a walk of the quota.
+fn refuse_beyond_walk(path: &[u8]) -> Result<(), Error> {
+    let depth = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count();
+    if depth < MAX_DESTINATION_DEPTH {
+        return Ok(());
+    }
+    let text = format!(
+        "the destination is {depth} directories deep, and the share has a quota: choose one of \
+         less than {MAX_DESTINATION_DEPTH}"
+    );
+    Err(Failure::new(Cause::Usage, text).into())
 }
 
 fn cannot_use(shown: &Path, error: &io::Error) -> Error {

@@ -5,6 +5,7 @@
 //! those of other programs. A walk has a thread of its own: it ends though the session that needs
 //! it has left.
 
+use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::base::threads::try_spawn_detached;
 use crate::model::access::Quota;
@@ -30,8 +31,11 @@ const MAX_COUNT_AGE: Duration = Duration::from_secs(3600);
 /// user)
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum depth of a walk, whose directories are open. (chosen: twice that of copies)
-const MAX_WALK_DEPTH: usize = 2 * bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+/// Depth from which a destination is refused: a walk reaches all beneath the others.
+pub(crate) const MAX_DESTINATION_DEPTH: usize = bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
+
+/// Maximum depth of a walk, whose directories are open: that of destinations and of copies.
+const MAX_WALK_DEPTH: usize = MAX_DESTINATION_DEPTH + bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 
 /// Unit of the space that a file takes, in bytes. (usual block of ext4, XFS and btrfs)
 pub(crate) const BLOCK_BYTES: u64 = 4096;
@@ -49,6 +53,10 @@ impl Usage {
             bytes: self.bytes.saturating_add(other.bytes),
             entries: self.entries.saturating_add(other.entries),
         }
+    }
+
+    fn at_least(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), entries: self.entries.max(other.entries) }
     }
 
     fn minus(self, other: Self) -> Self {
@@ -133,6 +141,23 @@ impl StorageQuota {
         Ok(())
     }
 
+    /// Counts a directory that a request is about to create; does not wait for the first walk.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub(crate) fn add_directory(self: &Arc<Self>) -> Result<(), Failure> {
+        let mut count = lock(&self.count);
+        if count.used.is_none() {
+            if !count.is_walking {
+                self.start_walk(&mut count).map_err(|e| self.uncounted(&e.to_string()))?;
+            }
+            count.meanwhile.entries += 1;
+            return Ok(());
+        }
+        drop(count);
+        self.add_entry(&|| false)
+    }
+
     /// Subtracts the space of a file that was replaced.
     pub(crate) fn subtract(&self, bytes: u64) {
         let mut count = lock(&self.count);
@@ -175,27 +200,37 @@ impl StorageQuota {
         is_needed: bool,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<bool, Failure> {
-        let failed = |why: String| {
-            let text = format!("cannot count what the share {} holds: {why}", self.share);
-            Failure::new(Cause::Io, text)
-        };
         let mut count = lock(&self.count);
         if !count.is_walking {
             if !is_needed && count.last_walk.is_some_and(Walk::is_recent) {
                 return Ok(false);
             }
-            let quota = Arc::clone(self);
-            try_spawn_detached(move || quota.run_walk()).map_err(|e| failed(e.to_string()))?;
-            (count.is_walking, count.meanwhile) = (true, Usage::default());
+            self.start_walk(&mut count).map_err(|e| self.uncounted(&e.to_string()))?;
         }
         while count.is_walking {
             if is_stopped() {
-                return Err(failed("the session has ended".to_owned()));
+                return Err(self.uncounted("the session has ended"));
             }
             let waited = self.walked.wait_timeout(count, STOP_POLL_INTERVAL);
             count = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        count.failure.clone().map_or(Ok(true), |why| Err(failed(why)))
+        count.failure.clone().map_or(Ok(true), |why| Err(self.uncounted(&why)))
+    }
+
+    /// Starts a walk in a thread of its own.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    fn start_walk(self: &Arc<Self>, count: &mut Count) -> Result<(), Error> {
+        let quota = Arc::clone(self);
+        try_spawn_detached(move || quota.run_walk())?;
+        (count.is_walking, count.meanwhile) = (true, Usage::default());
+        Ok(())
+    }
+
+    fn uncounted(&self, why: &str) -> Failure {
+        let text = format!("cannot count what the share {} holds: {why}", self.share);
+        Failure::new(Cause::Io, text)
     }
 
     /// Starts a walk if the last one was long ago.
@@ -203,9 +238,8 @@ impl StorageQuota {
         let mut count = lock(&self.count);
         let is_old = count.last_walk.is_some_and(|last| last.ended.elapsed() > MAX_COUNT_AGE);
         if is_old && !count.is_walking {
-            let quota = Arc::clone(self);
-            let is_started = try_spawn_detached(move || quota.run_walk()).is_ok();
-            (count.is_walking, count.meanwhile) = (is_started, Usage::default());
+            // Without a thread, the next request tries it again.
+            let _ = self.start_walk(&mut count);
         }
     }
 
@@ -214,16 +248,16 @@ impl StorageQuota {
         let started = Instant::now();
         let found = usage_of(&self.dir);
         let mut count = lock(&self.count);
-        count.failure = found.as_ref().err().map(ToString::to_string);
-        if let Ok((found, is_complete)) = found {
-            let found = found.plus(count.meanwhile);
+        let (before, meanwhile) = (count.used, count.meanwhile);
+        (count.used, count.failure) = match (found, before) {
+            (Ok((found, None)), _) => (Some(found.plus(meanwhile)), None),
             // What could not be read counts as before.
-            let before = count.used.filter(|_| !is_complete).unwrap_or_default();
-            count.used = Some(Usage {
-                bytes: found.bytes.max(before.bytes),
-                entries: found.entries.max(before.entries),
-            });
-        }
+            (Ok((found, Some(_))), Some(before)) => {
+                (Some(found.plus(meanwhile).at_least(before)), None)
+            }
+            (Ok((_, Some(why))), None) => (None, Some(why)),
+            (Err(e), before) => (before, Some(e.to_string())),
+        };
         count.last_walk = Some(Walk { ended: Instant::now(), took: started.elapsed() });
         count.is_walking = false;
         self.walked.notify_all();
@@ -312,20 +346,20 @@ impl Drop for Reservation {
 
 /// Counts the entries beneath a directory, and the space of the files.
 ///
-/// Each of the names of a file has its part of the space. Also returns if all directories could be
+/// Each of the names of a file has its part of the space. Also returns why something could not be
 /// read.
 ///
 /// # Errors
 /// The directory itself cannot be read.
-fn usage_of(root: &Dir) -> io::Result<(Usage, bool)> {
+fn usage_of(root: &Dir) -> io::Result<(Usage, Option<String>)> {
     let mut usage = Usage::default();
-    let mut is_complete = true;
+    let mut unread = None;
     let mut open = vec![(root.try_clone()?, root.read_entries()?)];
     while let Some((dir, reader)) = open.last_mut() {
         let entry = match reader.next_chunk(1) {
             Ok(mut entries) => entries.pop(),
-            Err(_) => {
-                is_complete = false;
+            Err(e) => {
+                unread = Some(e.to_string());
                 None
             }
         };
@@ -337,7 +371,9 @@ fn usage_of(root: &Dir) -> io::Result<(Usage, bool)> {
         let stat = match dir.stat(&entry.name) {
             Ok(stat) => stat,
             Err(e) => {
-                is_complete &= e.kind() == io::ErrorKind::NotFound;
+                if !is_not_counted(&e) {
+                    unread = Some(e.to_string());
+                }
                 continue;
             }
         };
@@ -350,18 +386,31 @@ fn usage_of(root: &Dir) -> io::Result<(Usage, bool)> {
         let child = dir.open_child_dir(&entry.name);
         match child.and_then(|child| child.read_entries().map(|reader| (child, reader))) {
             Ok(child) if open.len() < MAX_WALK_DEPTH => open.push(child),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            _ => is_complete = false,
+            Ok(_) => {
+                unread = Some(format!("directories are deeper than {MAX_WALK_DEPTH} levels"));
+            }
+            Err(e) if is_not_counted(&e) => {}
+            Err(e) => unread = Some(e.to_string()),
         }
     }
-    Ok((usage, is_complete))
+    Ok((usage, unread))
+}
+
+/// True if a failure tells that an entry does not count.
+///
+/// It is gone, or in a directory of others, such as `lost+found`: what clients make in a share with
+/// a quota stays readable.
+fn is_not_counted(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use bankfull_control::Bytes;
+    use rustix::thread::CapabilitySet;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     fn quota(dir: &std::path::Path, bytes: u64, entries: u64) -> Arc<StorageQuota> {
         let limit = Quota { bytes: Some(Bytes(bytes)), entries: Some(entries) };
@@ -379,7 +428,7 @@ mod tests {
         std::os::unix::fs::symlink("/", dir.path().join("l")).unwrap();
         let usage = usage_of(&Dir::open(dir.path()).unwrap()).unwrap();
         let allocated = bankfull_sys::stat_file(fs::File::open(dir.path().join("g")).unwrap());
-        assert_eq!(usage, (Usage { bytes: allocated.unwrap().allocated, entries: 5 }, true));
+        assert_eq!(usage, (Usage { bytes: allocated.unwrap().allocated, entries: 5 }, None));
     }
 
     #[test]
@@ -464,6 +513,43 @@ mod tests {
         std::thread::sleep(Duration::from_secs(1));
         assert!(quota.reserve((40_000, true), RUNS).is_err());
         assert!(lock(&quota.count).used.unwrap().bytes >= 40_000);
+        // A first walk has nothing that counts for it.
+        let limit = Quota { bytes: Some(Bytes(1 << 40)), entries: None };
+        let fresh = StorageQuota::new("data", Arc::new(Dir::open(dir.path()).unwrap()), limit);
+        let failure = Arc::new(fresh).reserve((1, true), RUNS).unwrap_err();
+        assert!(failure.text.contains("directories are deeper than"), "{}", failure.text);
+    }
+
+    #[test]
+    fn directories_of_requests_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let quota = quota(dir.path(), 1 << 30, 3);
+        let make = |name: &u32| {
+            // Longer than the pause between walks: the first may count a directory twice.
+            std::thread::sleep(Duration::from_millis(50));
+            let added = quota.add_directory().is_ok();
+            added.then(|| fs::create_dir(dir.path().join(name.to_string())).unwrap());
+            added
+        };
+        assert_eq!((0..5).filter(make).count(), 3);
+    }
+
+    #[test]
+    fn directories_of_others_do_not_keep_a_share_full() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("lost+found")).unwrap();
+        let closed = fs::Permissions::from_mode(0o0);
+        fs::set_permissions(dir.path().join("lost+found"), closed).unwrap();
+        let walk = || {
+            // Of this thread alone.
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            assert!(fs::read_dir(dir.path().join("lost+found")).is_err());
+            usage_of(&Dir::open(dir.path()).unwrap()).unwrap()
+        };
+        let usage = std::thread::scope(|scope| scope.spawn(walk).join().unwrap());
+        assert_eq!(usage, (Usage { bytes: 0, entries: 1 }, None));
     }
 
     #[test]

@@ -4,15 +4,12 @@
 //! that the token is limited to. Both are removed: what remains is resolved beneath that directory
 //! alone, whatever links are in it.
 
+use super::share_limits::ShareLimits;
 use crate::base::error::{Error, ErrorKind, os_message};
 use crate::file_io::root::PathRoot;
-use crate::file_io::storage_quota::StorageQuota;
 use crate::model::access::{Credential, Grant, Share, TokenHash, is_plain_name};
 use crate::model::client_key::{ClientKey, is_proven};
 use crate::model::options::{Access, Served};
-use crate::model::shared_limit::SharedLimit;
-use crate::model::throttle::Throttle;
-use crate::session::Session;
 use crate::transport::channel_binding::ChannelBinding;
 use bankfull_proto::wire::control::{
     Cause, Direction, EarlierRules, Failure, Hello, Open, PathBytes,
@@ -65,56 +62,6 @@ impl Place {
     }
 }
 
-/// Limits of a share that its sessions have together.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ShareLimits {
-    /// Rates from and to the clients.
-    sending: Option<Arc<Throttle>>,
-    receiving: Option<Arc<Throttle>>,
-    quota: Option<Arc<StorageQuota>>,
-}
-
-impl ShareLimits {
-    /// Makes the limits of a share, by those that it had before.
-    ///
-    /// Their counts stay, and running sessions get the new limits.
-    fn new((share, dir): (&Share, &Arc<Dir>), earlier: Option<&Self>) -> Self {
-        let throttle = |earlier: Option<&Arc<Throttle>>| {
-            earlier.iter().for_each(|throttle| throttle.set_rate(share.max_rate));
-            let new = || Arc::new(Throttle::new(share.max_rate));
-            share.max_rate.map(|_| earlier.cloned().unwrap_or_else(new))
-        };
-        let quota = earlier.and_then(|limits| limits.quota.as_ref());
-        quota.iter().for_each(|quota| quota.set_limit(share.quota));
-        let new = || Arc::new(StorageQuota::new(&share.name, Arc::clone(dir), share.quota));
-        Self {
-            sending: throttle(earlier.and_then(|limits| limits.sending.as_ref())),
-            receiving: throttle(earlier.and_then(|limits| limits.receiving.as_ref())),
-            quota: (!share.quota.is_unlimited()).then(|| quota.cloned().unwrap_or_else(new)),
-        }
-    }
-
-    /// True if the share has a quota.
-    pub(crate) fn has_quota(&self) -> bool {
-        self.quota.is_some()
-    }
-
-    /// Applies the limits to a session that sends or receives.
-    pub(crate) fn apply(&self, session: &mut Session, direction: Direction) {
-        let limit = |throttle: &Option<Arc<Throttle>>| {
-            let throttle = throttle.as_ref().map(Arc::clone);
-            throttle.map(|throttle| Arc::new(SharedLimit::of_share(throttle)))
-        };
-        match direction {
-            Direction::Pull => session.send.share_limit = limit(&self.sending),
-            Direction::Push => {
-                session.receive_limit = limit(&self.receiving);
-                session.storage_quota.clone_from(&self.quota);
-            }
-        }
-    }
-}
-
 /// An open share.
 #[derive(Debug)]
 struct OpenShare {
@@ -132,6 +79,21 @@ enum Places {
     Root(Arc<Dir>),
     /// Directories by their names.
     Shares(Vec<OpenShare>),
+}
+
+impl Places {
+    fn shares(&self) -> &[OpenShare] {
+        match self {
+            Self::Shares(shares) => shares,
+            Self::Host | Self::Root(_) => &[],
+        }
+    }
+
+    /// Returns the share of this name and directory.
+    fn same(&self, name: &str, dir: &Dir) -> Option<&OpenShare> {
+        let id = identity(dir);
+        self.shares().iter().find(|one| one.share.name == name && identity(&one.dir) == id)
+    }
 }
 
 /// Rules in force.
@@ -164,12 +126,19 @@ impl AccessControl {
         Ok(Self(RwLock::new(Arc::new(Rules::open(access, None)?))))
     }
 
-    /// Replaces the rules. Those in force stay if the new ones are refused.
+    /// Replaces the rules. Those in force stay as they are if the new ones are refused.
+    ///
+    /// Rates and quotas that were there before change for running sessions as well.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub(crate) fn replace(&self, access: &Access) -> Result<(), Error> {
-        let rules = Arc::new(Rules::open(access, Some(&self.rules()))?);
+        let earlier = self.rules();
+        let rules = Arc::new(Rules::open(access, Some(&earlier))?);
+        for OpenShare { share, dir, .. } in rules.places.shares() {
+            let same = earlier.places.same(&share.name, dir);
+            same.iter().for_each(|one| one.limits.set(share));
+        }
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
         Ok(())
     }
@@ -238,6 +207,31 @@ impl AccessControl {
         };
         let text = format!("{text}: ask the administrator of the server for another one");
         Err(Failure::new(Cause::BadToken, text).into())
+    }
+
+    /// Returns the limits of a throughput test, which names no share.
+    ///
+    /// They are those of the slowest share that the client may use.
+    ///
+    /// # Errors
+    /// [`Cause::NotFound`] if there are shares, and none for the client.
+    pub(crate) fn test_limits(
+        &self,
+        client: &Client,
+        peer: Option<IpAddr>,
+    ) -> Result<ShareLimits, Error> {
+        self.check(client)?;
+        let rules = self.rules();
+        let Places::Shares(shares) = &*rules.places else { return Ok(ShareLimits::default()) };
+        let grant = client.grant.as_deref();
+        let permitted = shares.iter().filter(|one| is_permitted(&one.share, grant, peer));
+        let slowest =
+            permitted.min_by_key(|one| (one.share.max_rate.is_none(), one.share.max_rate));
+        let none = || {
+            let text = "there is no share for you: ask the administrator of the server for access";
+            Error::from(Failure::new(Cause::NotFound, text))
+        };
+        Ok(slowest.ok_or_else(none)?.limits.clone().without_quota())
     }
 
     /// Returns the directory of a request, whose paths are then beneath it.
@@ -367,10 +361,6 @@ fn open_dir(path: &Path) -> Result<Dir, Error> {
 /// # Errors
 /// A name that is taken or not plain; a directory that is missing, or inside another one.
 fn open_shares(shares: &[Share], earlier: Option<&Places>) -> Result<Vec<OpenShare>, Error> {
-    let earlier = match earlier {
-        Some(Places::Shares(earlier)) => &**earlier,
-        _ => &[],
-    };
     let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
     let mut real: Vec<(&str, PathBuf)> = Vec::new();
     let mut opened = Vec::new();
@@ -401,8 +391,7 @@ fn open_shares(shares: &[Share], earlier: Option<&Places>) -> Result<Vec<OpenSha
         }
         real.push((name, found));
         let dir = Arc::new(open_dir(&share.path)?);
-        let id = identity(&dir);
-        let same = earlier.iter().find(|one| one.share.name == *name && identity(&one.dir) == id);
+        let same = earlier.and_then(|earlier| earlier.same(name, &dir));
         let limits = ShareLimits::new((share, &dir), same.map(|one| &one.limits));
         opened.push(OpenShare { share: share.clone(), dir, limits });
     }
@@ -429,6 +418,12 @@ fn check_rights(grant: &Grant, open: &Open) -> Result<(), Error> {
     Err(Failure::new(Cause::Permission, text).into())
 }
 
+/// True if a client with this token and address may use a share.
+fn is_permitted(share: &Share, grant: Option<&Grant>, peer: Option<IpAddr>) -> bool {
+    grant.and_then(|grant| grant.share.as_ref()).is_none_or(|only| *only == share.name)
+        && peer.is_none_or(|address| share.admits(address))
+}
+
 /// Returns the share of a request.
 fn chosen<'s>(
     shares: &'s [OpenShare],
@@ -436,10 +431,7 @@ fn chosen<'s>(
     peer: Option<IpAddr>,
     open: &Open,
 ) -> Result<&'s OpenShare, Error> {
-    let is_permitted = |share: &Share| {
-        grant.and_then(|grant| grant.share.as_ref()).is_none_or(|only| *only == share.name)
-            && peer.is_none_or(|address| share.admits(address))
-    };
+    let is_permitted = |share: &Share| is_permitted(share, grant, peer);
     let permitted = || {
         let names: Vec<&str> = shares
             .iter()
@@ -564,6 +556,7 @@ mod tests {
     use super::*;
     use crate::model::access::Network;
     use crate::model::client_key::ClientKeyPair;
+    use bankfull_control::Rate;
     use bankfull_proto::wire::control::Bytes;
 
     fn request(direction: Direction, paths: &[&str]) -> Open {
@@ -623,6 +616,32 @@ mod tests {
             let error = place(&mut pull(paths), "192.0.2.1").unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn tests_have_the_limits_of_the_slowest_share() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = |name: &str, rate: Option<f64>, allow: &str| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            let mut share = Share::new(name, dir.path().join(name));
+            share.max_rate = rate.map(Rate::from_bits_per_sec);
+            share.allow = vec![allow.parse::<Network>().unwrap()];
+            share
+        };
+        let shares = vec![
+            share("a", Some(2e6), "10.0.0.0/8"),
+            share("b", Some(1e6), "10.1.0.0/16"),
+            share("c", None, "10.2.0.0/16"),
+        ];
+        let control = AccessControl::open(&Access::new(Served::Shares(shares))).unwrap();
+        let rate = |peer: &str| {
+            let limits = control.test_limits(&Client::default(), Some(peer.parse().unwrap()));
+            limits.map(|limits| limits.sending_rate())
+        };
+        assert_eq!(rate("10.1.0.1").unwrap(), Some(Rate::from_bits_per_sec(1e6)));
+        assert_eq!(rate("10.2.0.1").unwrap(), Some(Rate::from_bits_per_sec(2e6)));
+        let error = rate("192.0.2.1").unwrap_err().to_string();
+        assert!(error.contains("there is no share for you"), "{error}");
     }
 
     #[test]
@@ -709,6 +728,32 @@ mod tests {
         assert!(enter(&control, Some(b"own")).unwrap().name().is_none());
         let error = enter(&control, Some(b"t")).unwrap_err().to_string();
         assert!(error.contains("the token t has expired"), "{error}");
+    }
+
+    #[test]
+    fn refused_rules_change_no_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["d", "m"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let access = |max_rate, more: &str| {
+            let mut data = Share::new("data", dir.path().join("d"));
+            data.max_rate = Some(Rate::from_bits_per_sec(max_rate));
+            Access::new(Served::Shares(vec![data, Share::new("more", dir.path().join(more))]))
+        };
+        let control = AccessControl::open(&access(1e6, "m")).unwrap();
+        let running = control.place(&Client::default(), None, &mut pull(&["data"])).unwrap().limits;
+        let rate = || running.sending_rate();
+        assert!(control.replace(&access(2e6, "none")).is_err());
+        assert_eq!(rate(), Some(Rate::from_bits_per_sec(1e6)));
+        control.replace(&access(2e6, "m")).unwrap();
+        assert_eq!(rate(), Some(Rate::from_bits_per_sec(2e6)));
+        // The share without a limit lifts that of running sessions.
+        let mut access = access(2e6, "m");
+        let Served::Shares(shares) = &mut access.served else { panic!("no shares") };
+        shares[0].max_rate = None;
+        control.replace(&access).unwrap();
+        assert_eq!(rate(), None);
     }
 
     #[test]

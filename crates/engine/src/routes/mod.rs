@@ -7,5 +7,6 @@ pub(crate) mod local;
 mod request;
 pub(crate) mod session_manager;
 mod session_table;
+mod share_limits;
 pub(crate) mod slots;
 mod stream_numbers;

@@ -28,7 +28,8 @@ pub(super) fn subject_of(open: &Open, token: Option<&str>) -> Subject {
         [] => "/".to_owned(),
         path => String::from_utf8_lossy(path).into_owned(),
     };
-    Subject::new(direction, open.paths.iter().map(text)).with_token(token)
+    let subject = Subject::new(direction, open.paths.iter().map(text)).with_token(token);
+    Subject { removes_sources: open.remove_sources == Some(true), ..subject }
 }
 
 /// Rules for sending what a client pulls.
@@ -68,6 +69,7 @@ pub(super) fn receive_options(open: &Open) -> ReceiveOptions {
             Some(true) => ResumePolicy::TrustJournal,
             _ => ResumePolicy::Check,
         },
+        quota: None,
     }
 }
 

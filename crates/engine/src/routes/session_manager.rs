@@ -1,12 +1,13 @@
 //! Serving side of sessions, shared by daemon and agent: the handshake with clients, checks of
 //! their requests, and the attachment of data streams.
 
-use super::access::{AccessControl, Client, Place, ShareLimits};
+use super::access::{AccessControl, Client, Place};
 use super::client::software;
 use super::request::{
     metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths, subject_of,
 };
 use super::session_table::{CountedSession, JoinableSession, SessionTable, StreamPlace, late};
+use super::share_limits::ShareLimits;
 use super::slots::{SessionSlots, Slots};
 use super::stream_numbers::StreamNumbers;
 use crate::base::cancel::Cancel;
@@ -15,6 +16,7 @@ use crate::base::event::{ClientRequest, EventSink, Progress, Summary};
 use crate::base::event_log::{EventLog, PeerLog, Subject, enter_session};
 use crate::base::sync::Latch;
 use crate::base::threads::try_spawn_detached;
+use crate::file_io::path_root::ReceiveOptions;
 use crate::file_io::patterns::Expansion;
 use crate::file_io::root::PathRoot;
 use crate::file_io::roots::{ChangeReader, sources_of};
@@ -308,17 +310,13 @@ impl SessionManager {
             overrides.check_sender()?;
         }
         if let Some(ms) = open.throughput_test_ms {
-            let time = Duration::from_millis(ms.into());
-            let task = match open.direction {
-                Direction::Pull => SessionTask::SendTest(time),
-                Direction::Push => SessionTask::ReceiveTest(time),
-            };
-            let (opened, limits) = Default::default();
+            let task = SessionTask::test(open.direction, Duration::from_millis(ms.into()));
+            let (opened, limits) = (Opened::default(), self.access.test_limits(client, conn.peer)?);
             return Ok(Negotiated { open, opened, task, entry_quota: None, limits });
         }
         let place = &self.access.place(client, conn.peer, &mut open)?;
-        let is_push = open.direction == Direction::Push;
-        let entry_quota = is_push.then(|| self.policy.buffer_pool.entry_quota());
+        let entry_quota =
+            (open.direction == Direction::Push).then(|| self.policy.buffer_pool.entry_quota());
         let (opened, task) = match open.direction {
             Direction::Pull if place.is_read_only && open.remove_sources == Some(true) => {
                 let text = "this server is read-only: its files cannot be removed";
@@ -340,8 +338,7 @@ impl SessionManager {
             }
             Direction::Push => self.receive(conn, &open, (place, entry_quota.as_deref()))?,
         };
-        let limits = place.limits.clone();
-        Ok(Negotiated { open, opened, task, entry_quota, limits })
+        Ok(Negotiated { open, opened, task, entry_quota, limits: place.limits.clone() })
     }
 
     /// Opens the destination of a push.
@@ -351,15 +348,15 @@ impl SessionManager {
         open: &Open,
         (place, entry_quota): (&Place, Option<&EntryQuota>),
     ) -> Result<(Opened, SessionTask), Error> {
-        let path = open.paths.first().map(|path| expansion(conn, &place.root).home(path));
-        let path = path.transpose()?.map(|path| path.0).unwrap_or_default();
-        let options = receive_options(open);
+        let home = |path| expansion(conn, &place.root).home(path);
+        let path = open.paths.first().map(home).transpose()?.map(|path| path.0).unwrap_or_default();
+        let quota = place.limits.quota();
+        let permits = Permits { closed_dirs: quota.is_none(), ..self.policy.permits };
+        let options = ReceiveOptions { quota, ..receive_options(open) };
         let (mut target, destinations) =
             place.root.open_destination(&path, &open.sources, options)?;
         let destinations = destinations.into_iter().map(|path| place.shown(path)).collect();
         target.asked.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
-        let closed_dirs = !place.limits.has_quota();
-        let permits = Permits { closed_dirs, ..self.policy.permits };
         target.metadata = metadata_target(open, permits)?;
         target.asked.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
         refuse_delete_in_root(open, &target)?;

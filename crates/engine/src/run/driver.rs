@@ -23,7 +23,7 @@ use crate::tuning::sender::SenderTuner;
 use crate::tuning::telemetry::Telemetry;
 use crate::tuning::{Autotune, clamp_windows, monitor};
 use bankfull_proto::session::Role;
-use bankfull_proto::wire::control::{Message, PathBytes};
+use bankfull_proto::wire::control::{Direction, Message, PathBytes};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -100,6 +100,16 @@ pub(crate) enum SessionTask {
     ReceiveTest(Duration),
     /// Listing of the sender's entries, of this many sources.
     List(usize),
+}
+
+impl SessionTask {
+    /// Returns the throughput test of a server, whose client pulls or pushes for this time.
+    pub(crate) fn test(direction: Direction, time: Duration) -> Self {
+        match direction {
+            Direction::Pull => Self::SendTest(time),
+            Direction::Push => Self::ReceiveTest(time),
+        }
+    }
 }
 
 impl SessionRunner<'_> {

@@ -14,6 +14,8 @@ pub struct DirectionStatus {
     pub streams: u64,
     /// Bytes carried since the start, with headers and encryption.
     pub carried: Bytes,
+    /// Part of them that QUIC carried.
+    pub carried_by_quic: Bytes,
     /// Segments that this side retransmitted since the start.
     pub retransmits: u64,
     /// Times of this side's stages since the start, summed over threads.
@@ -23,7 +25,9 @@ pub struct DirectionStatus {
 impl DirectionStatus {
     /// Adds the totals of a session that receives, or sends.
     pub(crate) fn add(&mut self, is_receiving: bool, stats: &TransportStats, stages: &StageTimes) {
-        self.carried.0 += if is_receiving { stats.received } else { stats.acked };
+        let bytes = if is_receiving { stats.received } else { stats.acked };
+        self.carried.0 += bytes;
+        self.carried_by_quic.0 += if stats.is_quic { bytes } else { 0 };
         self.retransmits += stats.retransmits;
         self.stages.merge(stages);
     }
@@ -66,7 +70,11 @@ mod tests {
         for is_receiving in [true, false, false] {
             status.direction_mut(is_receiving).add(is_receiving, &stats, &stages);
         }
-        assert_eq!((status.receiving.carried, status.receiving.retransmits), (Bytes(5), 2));
+        let quic = TransportStats { is_quic: true, ..stats };
+        status.receiving.add(true, &quic, &StageTimes::default());
+        let receiving = status.receiving;
+        assert_eq!((receiving.carried, receiving.carried_by_quic), (Bytes(10), Bytes(5)));
+        assert_eq!(receiving.retransmits, 4);
         assert_eq!((status.sending.carried, status.sending.retransmits), (Bytes(140), 4));
         assert_eq!(status.sending.stages.write, Duration::from_secs(2));
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 /// Counters and RTTs of data streams, as TCP or QUIC reports them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TransportStats {
+    /// True if QUIC carries the data streams.
+    pub(crate) is_quic: bool,
     /// Bytes received, and bytes that the peer has acknowledged.
     pub(crate) received: u64,
     pub(crate) acked: u64,
@@ -41,6 +43,8 @@ impl TransportStats {
 
     /// Adds the QUIC connections.
     pub(crate) fn add_quic(&mut self, stats: &QuicStats) {
+        // Sessions over TCP have empty ones.
+        self.is_quic |= stats.received + stats.sent > 0;
         self.received += stats.received;
         self.acked += stats.sent.saturating_sub(stats.lost);
         self.retransmits += stats.lost_packets;

@@ -405,6 +405,7 @@ impl Gather {
             dry_run: self.template.options.dry_run,
             parent_is_planned: false,
             resume_policy: self.template.options.rules.resume_policy(),
+            quota: None,
         };
         // As for a copy of a directory's contents.
         let contents = Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None };

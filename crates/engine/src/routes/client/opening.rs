@@ -99,6 +99,7 @@ pub(super) fn receive_target(
         dry_run: options.dry_run,
         parent_is_planned: context.parent_is_planned,
         resume_policy: options.rules.resume_policy(),
+        quota: None,
     };
     let typed = path_bytes(options.destination.path());
     let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;

@@ -67,6 +67,7 @@ pub(crate) fn run(
         dry_run: options.dry_run,
         parent_is_planned: false,
         resume_policy: ResumePolicy::SameHost,
+        quota: None,
     };
     let destination = path_bytes(options.destination.path());
     refuse_into_itself(&items, options.destination.path())?;
