@@ -84,9 +84,9 @@ pub(crate) struct CpFlags {
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// Take over what an interrupted run left without hashing it again
+    /// Reuse the data of an interrupted run without hashing it again
     ///
-    /// Default: every block of it is hashed again, beside the transfer, and sent again if the disk
+    /// Default: each of its blocks is hashed again during the transfer, and sent again if the disk
     /// changed it. Within this host, nothing is hashed.
     #[arg(long)]
     pub(crate) trust_journal: bool,
@@ -97,7 +97,7 @@ pub(crate) struct CpFlags {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// List each change at the destination, in the columns of rsync
+    /// List each change at the destination, in rsync's format
     ///
     /// Standard output gets a line such as >f.st...... name for each entry that is changed, or
     /// would be with --dry-run. rsync(1) explains the columns. Default: off.
@@ -118,8 +118,8 @@ pub(crate) struct CpFlags {
 
     /// Limit the data rate by the time of day, such as 08:00-18:00=50mbit,*=max
     ///
-    /// Each range of local times has a rate, or max for none; * is the rest of the day. A copy that
-    /// passes the end of a range changes its limit within a second. With --max-rate, the lower of
+    /// Each range of local times has a rate, or max for none; * is the rest of the day. A running
+    /// copy changes its limit within a second of the end of a range. With --max-rate, the lower of
     /// both limits applies. Default: no limit.
     #[arg(long, value_name = "RANGE=RATE,...", value_parser = schedule)]
     pub(crate) schedule: Option<Schedule>,
@@ -133,7 +133,8 @@ pub(crate) struct CpFlags {
 
     /// Set the congestion control of the sender, such as cubic or bbr
     ///
-    /// Applies to the data streams. Default: the setting of the sending host.
+    /// Applies to the data streams. Default: the setting of the sending host, or, while the stream
+    /// count is tuned, BBR if the host allows it and a trial shows that it helps.
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
@@ -175,8 +176,8 @@ pub(crate) struct CpFlags {
 
     /// Reconnect a lost session for this many seconds
     ///
-    /// The transfer then resumes. 0: its loss ends the command. The first connection is not
-    /// retried.
+    /// The transfer then resumes. With 0, a lost session ends the command. The first connection is
+    /// not retried.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds_or_none)]
     pub(crate) retry_for: Duration,
 
@@ -189,8 +190,8 @@ pub(crate) struct CpFlags {
 
     /// Write metrics of the copy to this file, for Prometheus
     ///
-    /// It is for the textfile collector of the node exporter, which reads names that end in .prom:
-    /// result, end, duration, bytes and files of the last copy, with the file's name as label.
+    /// The textfile collector of the node exporter reads files whose names end in .prom. The file
+    /// has result, end, duration, bytes and files of the last copy, with its name as label.
     /// Default: no file.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub(crate) metrics_file: Option<PathBuf>,

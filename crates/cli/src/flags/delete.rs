@@ -10,8 +10,8 @@ use clap::Args;
 pub(crate) struct DeleteFlags {
     /// Delete at the destination what the source does not have
     ///
-    /// In the copied directories alone, once everything else has succeeded. What filter rules
-    /// exclude stays. Look with --dry-run first. Default: nothing is deleted.
+    /// Only in the copied directories, and once everything else has succeeded. What filter rules
+    /// exclude stays. Use --dry-run first. Default: nothing is deleted.
     #[arg(long, aliases = ["del", "delete-after", "delete-before", "delete-during", "delete-delay"])]
     delete: bool,
 
@@ -19,13 +19,13 @@ pub(crate) struct DeleteFlags {
     #[arg(long)]
     delete_excluded: bool,
 
-    /// Delete nothing if it would be more entries than this
+    /// Delete nothing if more than N entries would be deleted
     ///
     /// The exit code is then 25. Default: no limit.
     #[arg(long, value_name = "N", value_parser = count::<u64>)]
     max_delete: Option<u64>,
 
-    /// Delete although entries failed
+    /// Delete even if entries failed
     ///
     /// Default: nothing is deleted then.
     #[arg(long)]

@@ -13,7 +13,7 @@ pub(super) const EXAMPLES: &[Example] = &[
 ///
 /// Checks buffers, congestion controls, io_uring, permissions, limits, the clock, ssh and kernel
 /// settings that slow copies down. Each finding names the exact setting and, for the paths of
-/// earlier copies, what it would bring. Nothing is changed.
+/// earlier copies, what it would gain. Nothing is changed.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct DoctorFlags {

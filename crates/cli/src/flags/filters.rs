@@ -23,7 +23,7 @@ struct EachFlag {
     #[arg(long, value_name = "PATTERN", action = ArgAction::Append, allow_hyphen_values = true)]
     exclude: Vec<OsString>,
 
-    /// Copy what matches a pattern, although a later one excludes it
+    /// Copy what matches a pattern, even if a later one excludes it
     ///
     /// Default: everything is copied that no pattern excludes.
     #[arg(long, value_name = "PATTERN", action = ArgAction::Append, allow_hyphen_values = true)]

@@ -38,8 +38,8 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// Each source is stored in DST under the name of its host, as `cp SRC DST/HOST/` would do, and
 /// sources with the same destination are refused; with `--merge`, all sources are merged into DST.
 /// Up to 256 sources are fetched at a time, each over one data stream. A failed source does not
-/// stop the others; it is named, and not retried. After an interruption or a failure, the same
-/// command continues.
+/// stop the others, and is named; only a lost session is retried (--retry-for). After an
+/// interruption or a failure, run the same command again to continue.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
@@ -92,9 +92,9 @@ pub(crate) struct GatherFlags {
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// Take over what an interrupted run left without hashing it again
+    /// Reuse the data of an interrupted run without hashing it again
     ///
-    /// Default: every block of it is hashed again, beside the transfer, and sent again if the disk
+    /// Default: each of its blocks is hashed again during the transfer, and sent again if the disk
     /// changed it. Within this host, nothing is hashed.
     #[arg(long)]
     pub(crate) trust_journal: bool,
@@ -111,12 +111,12 @@ pub(crate) struct GatherFlags {
 
     /// Limit the data rate of all sources together, such as 100mbit or 10MB/s
     ///
-    /// The sources have about equal parts; what one does not use, the others have. The minimum is
+    /// The sources get about equal shares; the others may use what one leaves. The minimum is
     /// 100kbit for each source that is fetched at the same time. Default: no limit.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) max_rate: Option<Rate>,
 
-    /// Limit their rate by the time of day, such as 08:00-18:00=50mbit,*=max
+    /// Limit the total rate by the time of day, such as 08:00-18:00=50mbit,*=max
     ///
     /// Each range of local times has a rate, or max for none; * is the rest of the day. The limit
     /// changes within a second of the end of a range. With --max-rate, the lower of both limits
@@ -146,7 +146,7 @@ pub(crate) struct GatherFlags {
     #[arg(long, value_name = "SIZE", value_parser = round_size, conflicts_with = "dry_run")]
     pub(crate) rounds: Option<Bytes>,
 
-    /// Give up a source after this many seconds without a response
+    /// Give up on a source after this many seconds without a response
     ///
     /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -154,8 +154,8 @@ pub(crate) struct GatherFlags {
 
     /// Reconnect a lost session for this many seconds
     ///
-    /// Its source then resumes. 0: the loss ends the source. Without effect with `--merge` and
-    /// `--rounds`.
+    /// Its source then resumes. With 0, a lost session fails its source. No effect with `--merge`
+    /// and `--rounds`.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds_or_none)]
     pub(crate) retry_for: Duration,
 

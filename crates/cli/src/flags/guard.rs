@@ -13,11 +13,8 @@ pub(super) const EXAMPLES: &[Example] = &[
         "bankfull guard --interface eth0 --mode hold --top",
         "Hold windows, and show the connections.",
     ),
-    (
-        "bankfull guard --interface eth0 --metrics 127.0.0.1:9440",
-        "Offer what is seen to Prometheus.",
-    ),
-    ("bankfull guard --release", "Lift what a guard that was killed has left."),
+    ("bankfull guard --interface eth0 --metrics 127.0.0.1:9440", "Expose metrics to Prometheus."),
+    ("bankfull guard --release", "Lift the limits that a killed guard has left."),
 ];
 
 /// Modes of the guard.
@@ -29,9 +26,9 @@ pub(crate) enum GuardMode {
     Hold,
 }
 
-/// Limit the receive windows of other programs to what the last port holds
+/// Limit the receive windows of other programs to what the last switch port can hold
 ///
-/// All TCP connections that arrive through an interface and belong to a cgroup are seen. While
+/// Follows all TCP connections that arrive through an interface and belong to a cgroup. While
 /// several of them receive, their windows together fit the last switch port, as those of `bankfull
 /// gather` do. The programs need no change. Needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
 #[derive(Debug, Args)]
@@ -61,32 +58,32 @@ pub(crate) struct GuardFlags {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) link_rate: Option<Rate>,
 
-    /// Set windows (hold), or only show which (observe)
+    /// Set windows (hold), or only show the decisions (observe)
     #[arg(long, value_name = "MODE", value_enum, default_value_t = GuardMode::Observe)]
     pub(crate) mode: GuardMode,
 
-    /// Set the least window in segments, 1 or 2
+    /// Set the minimum window in segments, 1 or 2
     ///
     /// With one segment, twice as many senders fit the port, but each waits more often.
     #[arg(long, value_name = "N", value_parser = window_segments, default_value = "2")]
     pub(crate) min_window_segments: u64,
 
-    /// Leave connections alone whose RTT exceeds this many milliseconds
+    /// Leave alone connections whose RTT exceeds this many milliseconds
     ///
     /// Fractions are allowed. The bottleneck of a long path is rarely the last port.
     #[arg(long, value_name = "MS", value_parser = milliseconds, default_value = "2")]
     pub(crate) max_rtt: Duration,
 
-    /// Offer metrics to Prometheus over HTTP at this address
+    /// Expose metrics to Prometheus over HTTP at this address
     ///
     /// Write ADDR:PORT, or :PORT for every address; port 0 chooses a free one. Pages: /metrics,
     /// /healthz and /readyz. They need no password. Default: no port is opened.
     #[arg(long, value_name = "ADDR:PORT", value_parser = metrics_address, requires = "interface")]
     pub(crate) metrics: Option<Listen>,
 
-    /// Lift the windows that a guard has left when it was killed, and exit
+    /// Lift the limits that a killed guard has left, and exit
     ///
-    /// Connections that receive are lifted within two seconds anyway.
+    /// The limits of connections that receive are lifted within two seconds anyway.
     #[arg(long, conflicts_with_all = ["interface", "top"])]
     pub(crate) release: bool,
 

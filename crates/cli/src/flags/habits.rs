@@ -69,7 +69,7 @@ pub(crate) struct HabitFlags {
     #[arg(short = 'W', long, hide_short_help = true)]
     whole_file: bool,
 
-    /// Keep names of remote files from shells: always on
+    /// Protect names of remote files from shells: always on
     #[arg(short = 's', long, alias = "protect-args", hide_short_help = true)]
     secluded_args: bool,
 
@@ -77,7 +77,7 @@ pub(crate) struct HabitFlags {
     #[arg(long, aliases = ["i-r", "no-inc-recursive", "no-i-r"], hide_short_help = true)]
     inc_recursive: bool,
 
-    /// Keep whether files are executable: always on, as all modes are kept
+    /// Keep the executable bits of files: always on, as all modes are kept
     #[arg(short = 'E', long, conflicts_with = "no_perms", hide_short_help = true)]
     executability: bool,
 

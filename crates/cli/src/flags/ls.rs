@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: &[Example] = &[
 ///
 /// PLACE is a path, `[user@]host:path` over your own ssh, or `bankfull://host[:port]/path` at a
 /// daemon. The entries of a directory are listed with a slash behind the names of directories;
-/// names that begin with a dot are not left out.
+/// names that begin with a dot are included.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct LsFlags {

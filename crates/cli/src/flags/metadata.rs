@@ -78,11 +78,11 @@ struct KeepFlags {
 
     /// Keep extended attributes
     ///
-    /// Covers the namespace user; between root and root, all namespaces but system.
+    /// Covers the namespace user, or all namespaces except system if both sides run as root.
     #[arg(short = 'X', long, action = ArgAction::Count)]
     xattrs: u8,
 
-    /// Keep access times, but those of directories
+    /// Keep access times, except those of directories
     #[arg(short = 'U', long, action = ArgAction::Count)]
     atimes: u8,
 

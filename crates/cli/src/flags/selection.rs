@@ -12,22 +12,22 @@ use std::time::SystemTime;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Selection (as in rsync)")]
 pub(crate) struct SelectionFlags {
-    /// Copy what symlinks lead to, instead of the links
+    /// Copy the targets of symlinks, instead of the links
     ///
-    /// A daemon follows links that stay beneath its directory. A link that leads nowhere fails, and
-    /// so does one to a directory above it. Default: symlinks are copied as symlinks.
+    /// A daemon follows links that stay beneath its directory. A dangling link fails, and so does
+    /// one to a directory above it. Default: symlinks are copied as symlinks.
     #[arg(short = 'L', long)]
     copy_links: bool,
 
-    /// Copy directories that symlinks lead to, instead of these links
+    /// Copy directories that symlinks point to, instead of these links
     ///
     /// Default: symlinks are copied as symlinks.
     #[arg(short = 'k', long)]
     copy_dirlinks: bool,
 
-    /// Leave out symlinks that lead out of the copy
+    /// Leave out symlinks that point outside the copied tree
     ///
-    /// Absolute ones do, wherever they lead. Default: all symlinks are copied.
+    /// Absolute links are always left out. Default: all symlinks are copied.
     #[arg(long)]
     safe_links: bool,
 
@@ -70,14 +70,14 @@ pub(crate) struct SelectionFlags {
     #[arg(long, value_name = "N", value_parser = count::<u32>)]
     max_depth: Option<u32>,
 
-    /// Leave out what files of this name in the tree ignore, such as .gitignore
+    /// Leave out what ignore files of this name in the tree match, such as .gitignore
     ///
-    /// The patterns are git's. The flag may be repeated; of several files in a directory, the name
-    /// given last decides first. Default: none.
+    /// The patterns are git's. The flag may be repeated; of several files in a directory, the one
+    /// named last takes precedence. Default: none.
     #[arg(long, value_name = "NAME", action = ArgAction::Append)]
     ignore_file: Vec<OsString>,
 
-    /// Copy a file that grows as far as it was when its copy began
+    /// Copy a growing file up to the size that it had when it was found
     ///
     /// Its hash covers what was read. Default: a file that changes while it is read is read once
     /// more, and fails if it changes again.
@@ -86,9 +86,9 @@ pub(crate) struct SelectionFlags {
 
     /// Keep the paths of the sources at the destination
     ///
-    /// Of a path with `/./` in it, what is behind is kept. The directories above a source are
-    /// created with the metadata that they have there. Here `-R` means `--recursive`, as in cp.
-    /// Default: the last name of a path is kept.
+    /// Of a path with `/./` in it, only the part after it is kept. The directories above a source
+    /// are created with the metadata that they have there. Here `-R` means `--recursive`, as in cp.
+    /// Default: only the last component of a path is kept.
     #[arg(long)]
     relative: bool,
 
@@ -100,7 +100,7 @@ pub(crate) struct SelectionFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
 
-    /// End names in --files-from with NUL instead of the line
+    /// Separate names in --files-from by NUL instead of newlines
     ///
     /// Default: off.
     #[arg(short = '0', long, requires = "files_from")]
@@ -139,7 +139,7 @@ impl SelectionFlags {
 pub(crate) struct ComparisonFlags {
     /// Leave files that are newer at the destination as they are
     ///
-    /// Whole seconds count. Default: files that differ are replaced.
+    /// Times are compared in whole seconds. Default: files that differ are replaced.
     #[arg(short, long)]
     update: bool,
 

@@ -56,8 +56,8 @@ pub(crate) struct ServeFlags {
 
     /// Create a token of this name, and print an invite for `bankfull login`
     ///
-    /// The invite is the one line on standard output: address, fingerprint and token. The name of
-    /// this host has to be known to clients. Default: none; see `bankfull token create --invite`.
+    /// The invite is the one line on standard output: address, fingerprint and token. Clients must
+    /// be able to resolve this host's name. Default: none; see `bankfull token create --invite`.
     #[arg(long, value_name = "NAME", value_parser = plain_name)]
     pub(crate) invite: Option<String>,
 
@@ -93,8 +93,8 @@ pub(crate) struct ServeFlags {
 
     /// Present the certificate in this file, in PEM
     ///
-    /// Certificates of its signers may follow. SIGHUP reads it and its key again. Clients compare
-    /// its fingerprint; they check no signature. Default: one that is generated once.
+    /// Intermediate certificates may follow. SIGHUP reads it and its key again. Clients compare its
+    /// fingerprint; they check no signature. Default: a certificate that is generated once.
     #[arg(long, value_name = "FILE", requires = "private_key")]
     pub(crate) certificate: Option<PathBuf>,
 
@@ -120,7 +120,7 @@ pub(crate) struct ServeFlags {
     )]
     pub(crate) max_connections: usize,
 
-    /// Give up a client after this many seconds without a response
+    /// Give up on a client after this many seconds without a response
     ///
     /// Fractions are allowed.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -148,13 +148,13 @@ pub(crate) struct ServeFlags {
 
     /// Append a JSON line for each session to this file
     ///
-    /// It has time, client, name of the token, direction, path, bytes, files and outcome. A file
-    /// that was moved away is made anew. Where it cannot be written, sessions go on, with a
-    /// warning. Default: none; the log has sessions, too.
+    /// Each line has time, client, name of the token, direction, path, bytes, files and outcome. A
+    /// file that was moved away is created again. If it cannot be written, sessions continue, with
+    /// a warning. Default: none; the log has sessions, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_log: Option<PathBuf>,
 
-    /// Offer metrics to Prometheus over HTTP at this address
+    /// Expose metrics to Prometheus over HTTP at this address
     ///
     /// Write ADDR:PORT, or :PORT for every address; port 0 chooses a free one. Pages: /metrics,
     /// /healthz and /readyz. They need no password. Default: no port is opened.
@@ -179,8 +179,8 @@ pub(crate) struct DaemonShowFlags {
 
     /// Log every copied file and tuning decision; twice (-vv), unchanged files too
     ///
-    /// There is no limit per client then. Default: sessions, the first failed files of each, and
-    /// warnings.
+    /// The log lines per client are then not limited. Default: sessions, the first failed files of
+    /// each, and warnings.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 
