@@ -22,7 +22,7 @@ pub(super) const EXAMPLES: &[Example] = &[
 /// Clients reach ROOT as `bankfull://host[:port]/`, and nothing outside it. At startup, the
 /// address, the fingerprint and a command for clients are shown. The first SIGINT or SIGTERM lets
 /// running sessions finish, a second one ends them, and a third one ends the program at once.
-/// SIGHUP reads shares and tokens again, unless standard input is a terminal.
+/// SIGHUP reads shares, tokens and the certificate again, unless standard input is a terminal.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_long_help = after_help(EXAMPLES))]
 pub(crate) struct ServeFlags {
@@ -146,9 +146,9 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<Bytes>,
 
-    /// Append a JSON line for each session to this file
+    /// Append a JSON line for each session, and for refused clients, to this file
     ///
-    /// Each line has time, client, name of the token, direction, path, bytes, files and outcome. A
+    /// Each line has time, client, name of the token, direction, paths, bytes, files and outcome. A
     /// file that was moved away is created again. If it cannot be written, sessions continue, with
     /// a warning. Default: none; the log has sessions, too.
     #[arg(long, value_name = "FILE")]

@@ -89,6 +89,16 @@ fn windows_that_harm_are_lifted() {
 }
 
 #[test]
+fn windows_of_one_segment_are_possible() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.start_guard(&["--mode", "hold", "--min-window-segments", "1"]);
+    let flows = scene.send(scene.connect(60));
+    // Two segments are 2896 bytes; the scale rounds one up to 2048.
+    wait_until("windows of a segment", || flows.min_window() < 2500);
+    assert!(scene.end_guard(Signal::TERM));
+}
+
+#[test]
 fn needless_retransmissions_are_counted() {
     let _alone = MACHINE.alone();
     let Some(mut scene) = Scene::at(|| path(0.02)) else { return };
