@@ -11,7 +11,7 @@ use super::command;
 use super::harness::{Daemon, Running, Scratch, cp, run, set_mtime, wait_until, write_file};
 use recording::{Line, format, parse};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,7 +40,7 @@ struct Kind {
     check_pushed: fn(&Path),
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 5] = [
     Kind {
         name: "push",
         about: "Push of a file in a pack, one in blocks, a directory and a symlink.",
@@ -81,69 +81,6 @@ const KINDS: [Kind; 8] = [
             assert_eq!(fs::read(daemon.join("deep/one")).unwrap(), b"one");
             assert!(!daemon.join("deep/two").exists());
         },
-    },
-    Kind {
-        name: "compared",
-        about: "Pull with --checksum of a file that is there with another time, and of another one.",
-        prepare: |client, daemon| {
-            file(&daemon.join("deep/one"), b"one");
-            file(&daemon.join("a"), b"alpha\n");
-            write_file(&client.join("deep/one"), b"one");
-            write_file(&client.join("a"), b"ALPHA\n");
-        },
-        command: |here, url| {
-            let mut copy = copy(here, &["a", "deep"].map(|name| format!("{url}{name}")), ".");
-            copy.arg("--checksum");
-            copy
-        },
-        has_token: false,
-        code: 0,
-        check_pulled: |client| {
-            assert_eq!(fs::read(client.join("a")).unwrap(), b"alpha\n");
-            assert_eq!(fs::read(client.join("deep/one")).unwrap(), b"one");
-        },
-        check_pushed: |_| {},
-    },
-    Kind {
-        name: "links",
-        about: "Push of two names of a file, as one.",
-        prepare: |client, _| {
-            file(&client.join("one"), b"one");
-            fs::hard_link(client.join("one"), client.join("two")).unwrap();
-        },
-        command: |here, url| {
-            let mut copy = copy(here, &["one", "two"].map(str::to_owned), url);
-            copy.arg("--hard-links");
-            copy
-        },
-        has_token: false,
-        code: 0,
-        check_pulled: |_| {},
-        check_pushed: |daemon| {
-            let inode = |name: &str| fs::metadata(daemon.join(name)).unwrap().ino();
-            assert_eq!(inode("one"), inode("two"));
-        },
-    },
-    Kind {
-        name: "named",
-        about: "Pull of two entries that a list names.",
-        prepare: |client, daemon| {
-            fill(daemon);
-            file(&client.join("list"), b"deep/one\nlink\n");
-        },
-        command: |here, url| {
-            let mut copy = copy(here, &[url.to_owned()], ".");
-            copy.args(["--files-from", "list"]);
-            copy
-        },
-        has_token: false,
-        code: 0,
-        check_pulled: |client| {
-            assert_eq!(fs::read(client.join("deep/one")).unwrap(), b"");
-            assert_eq!(fs::read_link(client.join("link")).unwrap(), Path::new("a"));
-            assert!(!client.join("a").exists());
-        },
-        check_pushed: |_| {},
     },
     Kind {
         name: "listing",
