@@ -189,6 +189,14 @@ impl Sending {
         self.senders.iter().map(window).collect()
     }
 
+    /// Waits until windows were set, and fit the port.
+    fn wait_until_held(&self, scene: &Scene) {
+        wait_until("windows fit the port", || {
+            !scene.events("window").is_empty()
+                && self.windows().iter().all(|&window| window < FREE_WINDOW / 2)
+        });
+    }
+
     /// Waits until more arrives.
     fn wait_for_data(&self) {
         let received = || self.flows.received.load(Ordering::Relaxed);
@@ -229,10 +237,7 @@ fn windows_of_guests_are_free_once_the_guard_was_killed() {
     let Some(guest) = Guest::new(&scene) else { return };
     guest.start_guard(&mut scene);
     let flows = Sending::start(&scene, guest.connect(&scene, IPV4, 4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty()
-            && flows.windows().iter().all(|&window| window < FREE_WINDOW / 2)
-    });
+    flows.wait_until_held(&scene);
     scene.end_guard(Signal::KILL);
     wait_until("windows are free", || flows.windows().iter().all(|&window| window > FREE_WINDOW));
 }
@@ -248,10 +253,7 @@ fn guests_are_followed_again_once_their_interface_returns() {
     guest.add_interface(&host, INTERFACE);
     scene.wait_for("guest", |event| event["followed"] == true);
     let flows = Sending::start(&scene, guest.connect(&scene, IPV4, 4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty()
-            && flows.windows().iter().all(|&window| window < FREE_WINDOW / 2)
-    });
+    flows.wait_until_held(&scene);
     assert!(scene.end_guard(Signal::TERM));
 }
 
@@ -265,10 +267,7 @@ fn tagged_connections_of_guests_are_followed() {
     }
     guest.start_guard(&mut scene);
     let flows = Sending::start(&scene, guest.connect(&scene, TAGGED, 4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty()
-            && flows.windows().iter().all(|&window| window < FREE_WINDOW / 2)
-    });
+    flows.wait_until_held(&scene);
     flows.wait_for_data();
 }
 
@@ -300,10 +299,7 @@ fn interfaces_with_a_dot_are_followed() {
     }
     guest.start_guard_at(&mut scene, dotted, "hold");
     let flows = Sending::start(&scene, guest.connect(&scene, IPV4, 4));
-    wait_until("windows fit the port", || {
-        !scene.events("window").is_empty()
-            && flows.windows().iter().all(|&window| window < FREE_WINDOW / 2)
-    });
+    flows.wait_until_held(&scene);
     assert!(scene.end_guard(Signal::TERM));
 }
 
