@@ -61,6 +61,7 @@ campaign: test ## Longer checks: measurements, kills, injected faults, tests ove
 	@scripts/setup bench
 	scripts/service $(RELEASE)
 	scripts/check-metrics $(RELEASE)
+	scripts/check-manifests
 	$(MAKE) dist deb rpm image sbom
 	scripts/try-packages
 

@@ -88,7 +88,7 @@ class Guest:
         sys.exit("the guest has ended: " + "".join(lines[-5:]))
 
     def run(self, *command):
-        """What a command prints."""
+        """Runs a command, and returns its output."""
         self.machine.stdin.write(" ".join(command) + "\n")
         self.machine.stdin.flush()
         lines, end = self.read_until("end")

@@ -126,7 +126,7 @@ pub(crate) fn cause(error: Error, cancel: &Cancel) -> Error {
     if cancel.is_cancelled() { interrupted(&error) } else { error }
 }
 
-/// Converts an error after a signal to an interruption. Scripts so see one exit code.
+/// Converts an error after a signal to an interruption: scripts then see a single exit code.
 fn interrupted(error: &Error) -> Error {
     let text = match error.kind() {
         ErrorKind::Interrupted => error.to_string(),

@@ -145,12 +145,14 @@ fn json_section() -> String {
     format!(".SH \"JSON LINES\"\n.PP\n{}\n", roff(&text))
 }
 
-/// Returns what of a file reaches the destination.
+/// Returns the section about preserved content and metadata.
 fn kept_section() -> String {
-    let text = "File contents, permission bits, modification times and symlinks are kept. Owner, \
-                group, hard links, extended attributes and ACLs are not. Sockets, devices and \
-                FIFOs are skipped with a message. Set-id bits are kept within a host and over \
-                ssh, never by a daemon. Holes in files stay holes.";
+    let text = "File contents, permission bits, modification times and symlinks are kept; holes in \
+                files stay holes. Owners, groups, devices and special files are kept with -a, \
+                hard links with -H, extended attributes with -X, ACLs with -A and access times \
+                with -U; a daemon sets what its flags permit. Without -D, sockets, devices and \
+                FIFOs are skipped with a message. Set-id bits are kept where owner and group \
+                are, by a daemon only with --allow-owner.";
     format!(".SH \"WHAT IS KEPT\"\n.PP\n{}\n", roff(text))
 }
 

@@ -66,7 +66,9 @@ pub(crate) fn run(mut flags: GatherFlags, remotes: &Remotes) -> Exit {
     exit
 }
 
-/// Drops flags for routes that no source takes: the configuration file is read before the list.
+/// Drops flags for routes that no source takes.
+///
+/// The configuration file sets them, as it is read before the list of sources.
 fn drop_idle(flags: &mut GatherFlags, sources: &[OsString]) {
     let places: Vec<Location> = sources.iter().filter_map(|s| Location::parse(s).ok()).collect();
     if !places.iter().any(|place| matches!(place, Location::Daemon { .. })) {

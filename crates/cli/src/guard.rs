@@ -37,7 +37,7 @@ fn guard(interface: &str, flags: &GuardFlags, output: &mut GuardOutput) -> Resul
     let end = Arc::clone(&stop);
     // Before the programs are attached: from then on, a signal removes them in order.
     let step: Step = Box::new(move || end.store(true, Ordering::Relaxed));
-    // A second one, as timeout(1) sends to a group, must not leave the programs.
+    // A second signal, as timeout(1) sends to a group, must not leave the programs attached.
     signals::on_signals(vec![step, Box::new(|| {})])?;
     let config = Config {
         interface: interface.to_owned(),

@@ -1,12 +1,12 @@
-//! The known name that a mistyped one is meant to be.
+//! Known name that is nearest to a mistyped one.
 
-/// Bytes from which a beginning stands for a name. (chosen: two fit too many)
+/// Minimum bytes of a prefix that stands for a name. (chosen: two bytes match too many names)
 const MIN_START: usize = 3;
 
 /// Bytes per edit that is taken for a typing error, beyond the first. (chosen: `recusrive` has two)
 const BYTES_PER_EDIT: usize = 5;
 
-/// Returns the known name that a typed one begins, or differs from by typing errors.
+/// Returns the known name that a typed one abbreviates or misspells.
 pub(crate) fn nearest<'n>(typed: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let is_start = |name: &str| typed.len() >= MIN_START && name.starts_with(typed);
     let rank = |name: &&str| (!is_start(name), edits(typed.as_bytes(), name.as_bytes()));

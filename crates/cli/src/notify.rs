@@ -125,7 +125,7 @@ impl<'r> Notification<'r> {
             Err(e) => Err(format!("was ended, as no thread could be started for its input: {e}")),
         };
         if result.is_err() {
-            // It may have ended meanwhile, but for its children.
+            // The command itself may have ended, but its children may still run.
             let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             let _ = group.map(|group| kill_process_group(group, Signal::KILL));
             let _ = child.wait();

@@ -1,4 +1,5 @@
-//! Splits a command such as `ssh -o "Port 22"` into words, as a shell does. Only quotes and backslashes are special; variables, globs, `~` and `;` are not.
+//! Splits a command such as `ssh -o "Port 22"` into words, as a shell does. Only quotes and
+//! backslashes are special; variables, globs, `~` and `;` are not.
 //!
 //! | Input | Meaning |
 //! | --- | --- |

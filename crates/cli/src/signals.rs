@@ -28,7 +28,7 @@ pub(crate) struct Caught(Signals);
 
 /// Catches SIGINT and SIGTERM from now on, and SIGHUP unless it is ignored, as with nohup(1).
 ///
-/// With `is_service`, SIGHUP is caught in any case: it is no end there.
+/// With `is_service`, SIGHUP is caught in any case, since it does not end a service.
 ///
 /// A write beyond the file size limit then fails, instead of ending the program by SIGXFSZ.
 pub(crate) fn catch(is_service: bool) -> Result<Caught, Error> {

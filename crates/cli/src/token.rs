@@ -54,7 +54,7 @@ fn from_file(path: &Path) -> Result<Token, Error> {
         .map(|what| format!("{name} is {what} by other users (mode {mode:04o}): chmod 600 it"));
     let token = of(bytes, &name, warning)?;
     match &token {
-        // One that is replaced would prove another client.
+        // A replaced key would authenticate another client.
         Token { key: Some(_), warning: Some(why), .. } => Err(Error::new(ErrorKind::Local, why)),
         _ => Ok(token),
     }

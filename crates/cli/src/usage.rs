@@ -29,7 +29,7 @@ const MIN_COMMON_START: usize = 2;
 const PREFIX: &str = "error: ";
 const TRAILERS: [&str; 2] = ["Usage: ", "For more information"];
 
-/// Subcommands that other programs have, and the way to what they do.
+/// Subcommands of other programs, and their equivalents.
 const FOREIGN_COMMANDS: [(&[&str], &str); 5] = [
     (&["daemon", "server", "listen", "start"], "the daemon is 'serve'"),
     (
@@ -203,7 +203,7 @@ fn all_commands() -> String {
     format!("choose one of {}", names.join(", "))
 }
 
-/// Returns the way to what a subcommand of another program does.
+/// Returns the equivalent of a subcommand of another program.
 fn foreign_command(name: &str) -> Option<&'static str> {
     FOREIGN_COMMANDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, way_out)| *way_out)
 }

@@ -49,8 +49,8 @@ pub enum Bottleneck {
     Receiver,
 }
 
-/// Share of limited samples from which a side is the bottleneck. (chosen: one in five is chance
-/// between two blocks; one in two is detected too late)
+/// Minimum share of limited samples that makes a side the bottleneck. (chosen: one in five may
+/// occur by chance between two blocks; one in two would be detected too late)
 const MIN_LIMITED_SHARE: f64 = 0.25;
 
 /// Returns the bottleneck, from the samples of both sides.
@@ -79,7 +79,7 @@ mod tests {
     fn bottleneck_names_the_limiting_side() {
         assert_eq!(bottleneck(samples(100, 3), samples(100, 2)), Bottleneck::Path);
         assert_eq!(bottleneck(samples(100, 60), samples(100, 2)), Bottleneck::Sender);
-        // One in five is chance between two blocks; one in three is not.
+        // One in five may occur by chance between two blocks; one in three does not.
         assert_eq!(bottleneck(samples(100, 20), samples(100, 20)), Bottleneck::Path);
         assert_eq!(bottleneck(samples(100, 33), samples(100, 20)), Bottleneck::Sender);
         assert_eq!(bottleneck(samples(100, 33), samples(100, 33)), Bottleneck::Receiver);

@@ -41,7 +41,7 @@ impl LossSample {
 
     /// Returns true if the loss exceeds that of a path with the `baseline` loss rate.
     ///
-    /// The loss of one burst, an initial window, is chance.
+    /// Losses within a single burst (an initial window) may be chance.
     #[must_use]
     pub fn exceeds(self, baseline: Self) -> bool {
         let expected = baseline.loss_rate() * self.segments as f64;

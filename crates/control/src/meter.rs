@@ -147,8 +147,8 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Share of a side's time in socket calls from which it is waiting. Covers waiting for the other
-/// side or the path. (chosen: at one half, waiting outweighs working)
+/// Minimum share of time in socket calls at which a side counts as waiting. Covers waiting for the
+/// other side or the path. (chosen: at one half, waiting outweighs working)
 const MIN_WAITING_SHARE: f64 = 0.5;
 
 /// Returns the stage that limited a transfer, from the stage times of both sides.

@@ -39,7 +39,8 @@ const MAX_BURST_TIME: Duration = Duration::from_micros(120);
 
 /// Time of one quantum at the limited rate, and lateness that the limiter compensates.
 ///
-/// It is short beside the second for which the rate is meant, and long beside a system call.
+/// Short compared with the second over which the rate is to hold, and long compared with a system
+/// call.
 const QUANTUM_TIME: Duration = TICK;
 
 /// Upper bound of a quantum: one super-packet is sent while the next is filled. The lower bound is
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!([of(10, 1), of(100, 1), of(100, 16)], [Some(1); 3]);
         assert_eq!([of(1000, 1), of(1000, 4)], [Some(10); 2]);
         assert_eq!(of(1000, 16), None, "TCP sends bursts of 5 segments");
-        assert_eq!([of(5000, 1), of(10_000, 4)], [None; 2], "bursts of 64 KiB are no longer");
+        assert_eq!([of(5000, 1), of(10_000, 4)], [None; 2], "64 KiB bursts are not longer");
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl ProbeSchedule {
     /// Before the first data, one is due at every tick.
     pub fn poll_due(&mut self, now: Duration) -> bool {
         let has_credit = self.received == Bytes(0) || self.credit >= DATA_PER_PROBE;
-        // A silence of this length is no loss.
+        // Without credit, probes are sent at this interval.
         let is_due = has_credit || now >= self.sent_at + MIN_RTO;
         if is_due {
             self.credit.0 = self.credit.0.saturating_sub(DATA_PER_PROBE.0);

@@ -28,7 +28,7 @@ impl Schedule {
         let mut rest = None;
         for part in text.split(',').map(str::trim) {
             let (range, limit) = part.split_once('=').ok_or_else(|| {
-                format!("{part:?} is no range with a rate: write 08:00-18:00=50mbit")
+                format!("{part:?} is not a range with a rate: write 08:00-18:00=50mbit")
             })?;
             let limit = match limit.trim() {
                 "max" => None,
@@ -36,7 +36,7 @@ impl Schedule {
             };
             if range.trim() == "*" {
                 if rest.replace(limit).is_some() {
-                    return Err("* is there twice: the rest of the day has one rate".to_owned());
+                    return Err("* occurs twice: the rest of the day has one rate".to_owned());
                 }
                 continue;
             }
@@ -76,7 +76,7 @@ impl Schedule {
 
 /// Returns the minutes of a range, such as `08:00-18:00`.
 fn minutes_of(range: &str) -> Result<impl Iterator<Item = usize>, String> {
-    let wrong = || format!("{range:?} is no range of times: write 08:00-18:00, or * for the rest");
+    let wrong = || format!("{range:?} is not a time range: write 08:00-18:00, or * for the rest");
     let (start, end) = range.split_once('-').ok_or_else(wrong)?;
     let [start, end] = [start, end].map(|time| minute_of(time.trim()));
     let (start, end) = start.filter(|start| *start < DAY).zip(end).ok_or_else(wrong)?;
@@ -150,14 +150,14 @@ mod tests {
             ("08:00-18:00=50mbit", "00:00 has no rate"),
             ("00:00-12:00=1mbit,12:30-24:00=max", "12:00 has no rate"),
             ("08:00-18:00=1mbit,17:00-19:00=2mbit,*=max", "17:00 is in two ranges"),
-            ("*=1mbit,*=max", "* is there twice"),
-            ("8-18=1mbit,*=max", "\"8-18\" is no range"),
-            ("25:00-26:00=1mbit,*=max", "is no range"),
+            ("*=1mbit,*=max", "* occurs twice"),
+            ("8-18=1mbit,*=max", "\"8-18\" is not a time range"),
+            ("25:00-26:00=1mbit,*=max", "is not a time range"),
             ("08:00-08:00=1mbit,*=max", "is empty"),
-            ("08:00-18:60=1mbit,*=max", "is no range"),
-            ("50mbit", "\"50mbit\" is no range with a rate"),
+            ("08:00-18:60=1mbit,*=max", "is not a time range"),
+            ("50mbit", "\"50mbit\" is not a range with a rate"),
             ("*=fast", "no rate: fast"),
-            ("", "is no range with a rate"),
+            ("", "is not a range with a rate"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -9,8 +9,8 @@ use crate::units::{Bytes, Rate};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Used part of its share from which a stream is saturated. (chosen: a segment more or less per
-/// interval)
+/// Used part of its share at which a stream counts as saturated. (chosen: allows for a segment more
+/// or less per interval)
 const SATURATED_SHARE: f64 = 0.97;
 
 /// Headroom of an unsaturated stream, as a multiple of its use: twice what a saturated one may
@@ -131,8 +131,8 @@ impl StreamShares {
 
     /// Returns the parts of `window` for all streams, in whole segments of a payload.
     ///
-    /// A stream holds back a part of a segment, and all together many. The parts of active streams
-    /// are rounded so that their sum is the window.
+    /// Each stream holds back a partial segment, which adds up over many streams. The parts of
+    /// active streams are rounded so that their sum is the window.
     #[must_use]
     pub fn windows(&self, window: Bytes, mss: Bytes) -> BTreeMap<u32, Bytes> {
         let mss = mss.0.max(1) as f64;

@@ -63,7 +63,7 @@ pub(crate) fn numbers(cgroup: &Path) -> Vec<u64> {
     all.filter_map(|directory| directory.metadata().ok()).map(|found| found.ino()).collect()
 }
 
-/// Returns a cgroup and all below it that are found until a time.
+/// Returns a cgroup and its descendants, as far as they are found before `end`.
 fn directories(cgroup: &Path, end: Option<Instant>) -> Vec<PathBuf> {
     let mut found = vec![cgroup.to_owned()];
     let mut next = 0;

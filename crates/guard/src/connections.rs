@@ -1,4 +1,4 @@
-//! Connections that the guard sees, and why one is left alone.
+//! Connections that the guard follows, and the reasons to leave one alone.
 
 use crate::cgroups::Paths;
 use crate::port::Port;
@@ -60,7 +60,7 @@ pub struct Connection {
     pub process: u32,
     /// Name of its command; empty if unknown.
     pub command: String,
-    /// Smallest RTT when it was judged last; `None` if unknown.
+    /// Min RTT when the connection was last judged; `None` if unknown.
     pub rtt: Option<Duration>,
     /// Reason why it is held or left alone.
     pub standing: Standing,
@@ -71,9 +71,9 @@ pub struct Connection {
 pub struct Received {
     /// Payload; the end of the peer's stream counts as a byte, as in the kernel.
     pub bytes: Bytes,
-    /// Segments out of order; packets of a guest's peer beyond a gap.
+    /// Segments received out of order; for a guest, packets received after a gap.
     pub out_of_order: Option<u64>,
-    /// Packets with a DSACK (RFC 2883), which report needless retransmissions; not of guests.
+    /// Packets sent with a DSACK (RFC 2883), a report of spurious retransmits; `None` for guests.
     pub dsacks: Option<u64>,
 }
 
@@ -93,12 +93,12 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Returns the part of the bytes received that no report of its rate has contained.
+    /// Returns the bytes received since the last report of the rate.
     pub(crate) fn unreported(&self, received: u64) -> u64 {
         received.saturating_sub(self.reported)
     }
 
-    /// Returns its counts in the last state of its slot, if that is known.
+    /// Returns the final counts, from the last state of the slot if that is known.
     pub(crate) fn received_until(&self, last: Option<&Slot>) -> Received {
         let dsacks = last.filter(|_| !self.connection.is_forwarded);
         Received {
@@ -127,9 +127,9 @@ impl Connections {
         Self { by_cookie: BTreeMap::new(), paths, max_rtt }
     }
 
-    /// Adds the connection in a slot, which had received so many bytes.
+    /// Adds the connection in a slot, which has received `received` bytes so far.
     ///
-    /// Returns `None` if it is known, or another has taken the slot meanwhile.
+    /// Returns `None` if the connection is known, or another one has taken the slot meanwhile.
     pub(crate) fn open(
         &mut self,
         slots: &SharedWords,
@@ -208,7 +208,7 @@ impl Connections {
         })
     }
 
-    /// Judges connections of a long RTT anew: one that was opened in a queue may have a short one.
+    /// Judges connections with a long RTT anew: a queue may have delayed their handshakes.
     ///
     /// Returns the cookies of those that are guarded from now on.
     pub(crate) fn judge_long_anew(&mut self, slots: &SharedWords) -> Vec<u64> {
@@ -222,7 +222,7 @@ impl Connections {
             let rtt = min_rtt(&state).filter(|&rtt| state.cookie == cookie && rtt <= max_rtt)?;
             followed.connection.rtt = Some(rtt);
             followed.connection.standing = Standing::Guarded;
-            // What it received before does not count.
+            // Bytes received earlier do not count.
             followed.received = state.received;
             followed.lost_segments = state.out_of_order.into();
             slot::order(slots, followed.slot, cookie, 0);

@@ -7,7 +7,7 @@ use std::io;
 /// Lines of a verifier's log that an error shows. (chosen: the last ones name the instruction)
 const VERIFIER_LINES: usize = 3;
 
-/// Reason why the guard cannot run: one line with what happened, to what, and the way out.
+/// Reason why the guard cannot run: one line with event, object and remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);

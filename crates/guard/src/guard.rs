@@ -71,7 +71,7 @@ pub struct Config {
     pub cgroup: Option<PathBuf>,
     /// Interfaces of this host behind which guests are.
     pub guests: Vec<String>,
-    /// Rate of the port in packets' bytes; `None`: that of the device, or measured.
+    /// Rate of the port, IP headers included; `None`: that of the device, or measured.
     pub link_rate: Option<Rate>,
     /// Mode.
     pub mode: Mode,
@@ -88,7 +88,7 @@ pub struct Config {
 pub enum Event<'a> {
     /// A connection was established, or was found.
     Opened(&'a Connection),
-    /// A connection of a long RTT has a short one after all, and is guarded.
+    /// A connection left alone for its RTT has a short one now, and is guarded.
     Judged(&'a Connection),
     /// A connection has ended.
     Closed(&'a Connection, Received),
@@ -96,7 +96,7 @@ pub enum Event<'a> {
     Window(&'a Connection, Option<Bytes>, &'static str),
     /// Payload rate of a connection that received within the last second, before the status.
     Rate(&'a Connection, Rate),
-    /// An interface of guests is gone, or followed again.
+    /// An interface of guests is followed again (true) or gone (false).
     Guest(&'a str, bool),
     /// The state once a second.
     Status(Status),
@@ -111,7 +111,7 @@ pub struct Status {
     pub active: usize,
     /// True while windows are decided.
     pub is_engaged: bool,
-    /// True while windows stay free, because less arrived with them.
+    /// True while windows stay lifted, because the rate was lower with them.
     pub is_rolled_back: bool,
     /// Payload that guarded connections received since the last status.
     pub received: Bytes,
@@ -161,7 +161,7 @@ struct Periods {
     checked_at: Duration,
     /// Starts of connections that were seen, and the time of the last ones.
     starts: (u64, Duration),
-    /// Lost events that were made up for.
+    /// Number of lost events from which the guard has recovered.
     lost_events: u64,
 }
 
@@ -197,7 +197,7 @@ impl Guard {
         requirements::check(&config.guests)?;
         let port = Port::open(&config.interface, config.link_rate)?;
         let mount = match &config.cgroup {
-            // Paths are relative to it then.
+            // Without a mount, paths are relative to the given cgroup.
             Some(cgroup) => cgroups::find_mount().unwrap_or_else(|_| cgroup.clone()),
             None => cgroups::find_mount()?,
         };
@@ -208,7 +208,7 @@ impl Guard {
         let cgroup_id = directory.metadata().map_err(cannot_open)?.ino();
         let lock = programs::lock()?;
         let lifted_before = release::remove_remains(&mount)?;
-        // What was pinned before a failure would look like the remains of a guard.
+        // Pins of a failed start would look like the remains of an earlier guard.
         let (mut programs, guests) = start_programs(&directory, &cgroup, &config.guests)
             .inspect_err(|_| programs::remove_pins())?;
         let mut networks = Networks::default();
@@ -278,7 +278,7 @@ impl Guard {
     fn check_targets(&self) -> Result<(), Error> {
         self.port.check()?;
         let (path, id) = &self.cgroup;
-        // Another one of its name has other processes.
+        // A new cgroup of the same name has another inode, and other processes.
         match path.metadata().is_ok_and(|metadata| metadata.ino() == *id) {
             true => Ok(()),
             false => Err(Error::new(format!("the cgroup {} is gone", path.display()))),
@@ -292,7 +292,7 @@ impl Guard {
     /// A namespace that cannot be entered, or windows that stay closed: the programs stay, and lift
     /// them with the next packets.
     pub fn end(mut self) -> Result<(), Error> {
-        self.programs.beat(0);
+        self.programs.set_heartbeat(0);
         let remainder = match self.programs.lift(&self.cgroup.0) {
             Ok(lifted) => lifted.remainder(),
             Err(error) => Some(format!("windows are not lifted: {error}")),
@@ -308,9 +308,9 @@ impl Guard {
         }
     }
 
-    /// Returns whether a connection is receiving, or held.
+    /// Performs a tick; returns whether a connection is receiving or held.
     fn tick(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) -> bool {
-        self.programs.beat(now.as_nanos() as u64);
+        self.programs.set_heartbeat(now.as_nanos() as u64);
         // Bounded, as peers cause them: heartbeat and signals must not wait.
         let ticks = self.pace.interval().as_millis() / TICK.as_millis();
         for _ in 0..MAX_TICK_EVENTS * usize::try_from(ticks).unwrap_or(1) {
@@ -344,7 +344,7 @@ impl Guard {
         totals.active > 0 || self.holder.is_engaged()
     }
 
-    /// Looks again for what may have changed: routes, networks, owners of sockets, silence.
+    /// Refreshes what may have changed: routes, networks, socket owners, silent connections.
     fn look_again(&mut self, now: Duration, on_event: &mut dyn FnMut(&Event<'_>)) {
         self.port.forget_routes();
         // The map may have replaced them.
@@ -363,9 +363,9 @@ impl Guard {
         }
     }
 
-    /// Finds what lost events would have reported.
+    /// Recovers from lost events: compares the known connections with the slots.
     ///
-    /// Returns whether that was all: as with events, the rest waits.
+    /// Returns false if some connections are left for the next call.
     fn make_up_for_lost_events(
         &mut self,
         now: Duration,
@@ -513,7 +513,7 @@ fn start_programs(
     guests: &[String],
 ) -> Result<(Programs, Guests), Error> {
     let mut programs = Programs::load(!guests.is_empty())?;
-    programs.beat(monotonic().as_nanos() as u64);
+    programs.set_heartbeat(monotonic().as_nanos() as u64);
     programs.attach(directory)?;
     programs.adopt(cgroup)?;
     let guests = Guests::follow(guests, &mut programs)?;

@@ -9,15 +9,15 @@ use bankfull_sys::SharedWords;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Time since its last data for which a connection counts as receiving. (minimum timeout of Linux,
-/// RFC 5681 §4.1: longer pauses restart a sender anyway)
+/// Time after its last data for which a connection counts as receiving. (minimum RTO of Linux; RFC
+/// 5681 §4.1: after a longer pause, a sender starts with its initial window again)
 pub(crate) const ACTIVE_TIME: Duration = Duration::from_millis(200);
 
 /// Time for which windows stay held once fewer than two connections receive. (chosen: rounds of
 /// requests have pauses)
 const RELEASE_DELAY: Duration = Duration::from_secs(1);
 
-/// Longest RTT with a queue, as a multiple of that limit. (chosen: a full queue of 256 kB at
+/// Longest RTT with a queue, as a multiple of the RTT limit. (chosen: a full queue of 256 kB at
 /// 1 Gbit/s is one limit of 2 ms)
 const QUEUED_RTTS: u32 = 10;
 
@@ -49,12 +49,12 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Holder {
     min_window_segments: u64,
-    /// Longest RTT that is believed: a peer may forge longer ones.
+    /// Upper limit of RTT samples: a peer may forge longer ones.
     max_rtt: Duration,
     controller: Option<Ictcp>,
-    /// Connections that the controller knows, with the bytes received before.
+    /// Connections that have joined the controller, with the bytes received before.
     joined: BTreeMap<u64, u64>,
-    /// Connections that have received lately, and those that the controller knows.
+    /// Connections that have received lately, and those that have joined the controller.
     watched: BTreeSet<u64>,
     few_since: Option<Duration>,
 }
@@ -84,8 +84,8 @@ impl Holder {
 
     /// Samples the connections, and returns the changes of their windows.
     ///
-    /// `updated` are slots with news; idle connections are not read. `is_free`: windows stay as the
-    /// programs have them.
+    /// `updated` lists the slots with changes; idle connections are not read. With `is_free`, the
+    /// guard sets no windows.
     pub(crate) fn tick(
         &mut self,
         now: Duration,

@@ -4,12 +4,12 @@
 //! windows that [`Guard`] orders, as clamps of the sockets. Nothing else in the programs or their
 //! peers changes.
 //!
-//! Parts: what the host must offer (`requirements`), the BPF programs and maps (`programs`), the
-//! state that they publish (`slot`), network namespaces (`namespaces`), the guarded interface
-//! (`port`), connections and who owns them (`connections`), the windows (`holder`), when they are
-//! lifted again (`rollback`), the interfaces of guests (`guests`), the peers that start with less
-//! (`networks`), those of new connections (`services`), the interval of ticks (`pace`), the loop
-//! (`guard`), and the end (`release`).
+//! Parts: requirements of the host (`requirements`), BPF programs and maps (`programs`), the state
+//! that they publish (`slot`), network namespaces (`namespaces`), control groups (`cgroups`), the
+//! guarded interface (`port`), connections and their owners (`connections`), windows (`holder`) and
+//! their rollback (`rollback`), interfaces of guests (`guests`), first windows by the peer's
+//! network (`networks`) and by service (`services`), the interval of ticks (`pace`), the main loop
+//! (`guard`), and the removal of an earlier guard's programs (`release`).
 //!
 //! Out of scope: the decision about windows, which is `bankfull_control::ictcp`.
 

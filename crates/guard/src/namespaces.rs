@@ -1,4 +1,4 @@
-//! Network namespaces of processes: a BPF iterator over TCP sockets sees that of its creator only.
+//! Network namespaces of processes: a BPF iterator over TCP sockets covers only its creator's.
 
 use crate::error::Error;
 use aya::programs::iter::IterLink;

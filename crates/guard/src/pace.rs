@@ -3,8 +3,8 @@
 use bankfull_control::path_control::TICK;
 use std::time::Duration;
 
-/// Part of a core that ticks take at most: a two-hundredth. (chosen: with the BPF program, about a
-/// hundredth)
+/// Interval per CPU time of a tick: ticks take at most 1/200 of a core. (chosen: about 1/100 with
+/// the BPF program)
 const INTERVAL_PER_COST: u32 = 200;
 
 /// Weight of the present tick's cost. (chosen: that of `THROUGHPUT_SMOOTHING`)

@@ -74,13 +74,13 @@ fn interfaces() -> Vec<String> {
     names.map(|(name, _)| name.trim().to_owned()).collect()
 }
 
-/// Returns the rate of packets' bytes at a link speed in bits per second.
+/// Returns the rate of IP packets with headers at a link speed in bit/s.
 fn packet_rate(link_speed: u64) -> Rate {
     let frame = (DEFAULT_MTU.0 + bankfull_sys::ETHERNET_OVERHEAD_BYTES) as f64;
     Rate::from_bits_per_sec(link_speed as f64 * DEFAULT_MTU.0 as f64 / frame)
 }
 
-/// Returns the rate of payload at a rate of packets' bytes.
+/// Returns the payload rate at a rate of IP packets with headers.
 fn payload_rate(packets: Rate) -> Rate {
     let share = DEFAULT_MSS.0 as f64 / DEFAULT_MTU.0 as f64;
     Rate::from_bits_per_sec(packets.bits_per_sec() as f64 * share)

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// Compiled programs; `scripts/build-bpf` makes them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/guard.bpf.o");
 
-/// Directory of what outlives the guard.
+/// Directory of the pinned links and maps, which outlive the guard.
 const PIN_DIRECTORY: &str = "/sys/fs/bpf/bankfull-guard";
 
 /// Version of the layout of pinned maps, in their names.
@@ -102,13 +102,13 @@ pub(crate) enum SocketEvent {
     Closed { slot: u32, cookie: u64 },
 }
 
-/// Windows that are lifted at the end of a guard.
+/// Extent to which windows were lifted at the end of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifted {
     All,
-    /// Some are closed, and may stay so.
+    /// All but closed windows, which may stay closed.
     AllButClosed,
-    /// Some are in namespaces without processes, or that cannot be entered: their number.
+    /// All but this many, in namespaces without processes or that cannot be entered.
     AllButElsewhere(usize),
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn lock() -> Result<Lock, Error> {
     let metadata = directory
         .metadata()
         .map_err(|error| Error::of(format_args!("examine {PIN_DIRECTORY}"), error))?;
-    // Its owner could plant programs, and others hold the lock.
+    // Another owner could plant programs, or block the guard by holding the lock.
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(Error::new(format!("{PIN_DIRECTORY} belongs to another user: remove it")));
     }
@@ -186,10 +186,10 @@ pub(crate) fn has_remains() -> bool {
     fs::read_dir(PIN_DIRECTORY).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Removes what outlives the guard; its programs end with that.
+/// Removes the pins, which detaches the programs.
 pub(crate) fn remove_pins() {
     for entry in fs::read_dir(PIN_DIRECTORY).into_iter().flatten().flatten() {
-        // What cannot be removed is replaced by the next guard.
+        // The next guard replaces pins that cannot be removed.
         let _ = fs::remove_file(entry.path());
     }
 }
@@ -284,7 +284,7 @@ impl Programs {
     pub(crate) fn attach(&mut self, cgroup: &File) -> Result<(), Error> {
         self.fill_free_slots()?;
         let program = sock_ops(&mut self.ebpf)?;
-        // Links stand beside those of others in any case; the kernel refuses them with the flag.
+        // Links always coexist with those of other programs; the kernel rejects the flag for that.
         let attached = program
             .attach(cgroup.as_fd(), CgroupAttachMode::Single)
             .and_then(|id| program.take_link(id));
@@ -293,18 +293,18 @@ impl Programs {
         self.pin(link, "link")
     }
 
-    /// Follows the connections of guests behind an interface, by its number, from now on.
+    /// Follows the connections of guests behind interface number `at` from now on.
     pub(crate) fn attach_guests(&mut self, interface: &str, at: usize) -> Result<(), Error> {
         let directions =
             [("from_guest", TcAttachType::Ingress), ("to_guest", TcAttachType::Egress)];
-        // Not by its name: one of a pin has no dot.
+        // Numbered, because an interface name may contain a dot, but that of a pin may not.
         let pin_name = |name: &str| format!("{name}-{at}");
         let attached = directions.into_iter().try_for_each(|(name, direction)| {
             let link = self.attach_guest_program(interface, (name, direction))?;
             self.pin(link, &pin_name(name))
         });
         if attached.is_err() {
-            // One alone could not be attached again.
+            // The link of one direction would make the next attempt fail.
             directions.iter().for_each(|(name, _)| self.unpin(&pin_name(name)));
         }
         attached
@@ -336,7 +336,7 @@ impl Programs {
     /// Keeps a link beyond the end of this process.
     fn pin(&mut self, link: FdLink, name: &str) -> Result<(), Error> {
         let path = pin_path(name);
-        // That of an interface that is gone.
+        // A pin may be left from an interface that is gone.
         self.unpin(name);
         let pinned = link.pin(path).map_err(|error| Error::of("pin the link", chain(&error)))?;
         self.links.insert(name.to_owned(), pinned);
@@ -352,7 +352,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Returns the slot of a connection that has ended, unless that was done before.
+    /// Frees the slot of a connection that has ended, unless it is already free.
     pub(crate) fn free_slot(&mut self, slot: u32, cookie: u64) {
         if cookie != 0 && slot::cookie(&self.slots, slot) == cookie {
             slot::vacate(&self.slots, slot);
@@ -374,7 +374,7 @@ impl Programs {
     /// Adopts the connections that processes of a cgroup have already.
     pub(crate) fn adopt(&mut self, cgroup: &Path) -> Result<(), Error> {
         self.find_owners()?;
-        // Below the root are all.
+        // The root contains all cgroups, and needs no filter.
         let below = cgroups::numbers(cgroup);
         let is_filtered = !below.contains(&cgroups::ROOT);
         for number in below.into_iter().filter(|_| is_filtered) {
@@ -412,7 +412,7 @@ impl Programs {
 
     /// Runs an iterator in each namespace.
     ///
-    /// Returns the first error in another one than this, and the numbers of those without errors.
+    /// Returns the first error outside this namespace, and the inodes of those without errors.
     fn in_namespaces(
         &mut self,
         name: &str,
@@ -445,8 +445,8 @@ impl Programs {
         })
     }
 
-    /// Reports that the guard lives, at a time of the monotonic clock in nanoseconds.
-    pub(crate) fn beat(&self, now_ns: u64) {
+    /// Stores the heartbeat: a time of the monotonic clock, in nanoseconds.
+    pub(crate) fn set_heartbeat(&self, now_ns: u64) {
         self.control.store(word::HEARTBEAT, now_ns);
     }
 
@@ -465,10 +465,10 @@ impl Programs {
         self.control.load(word::STARTS)
     }
 
-    /// Waits for a start beyond so many, or for a timeout.
+    /// Waits until the number of starts differs from `starts`, or until a timeout.
     pub(crate) fn wait_for_start(&self, starts: u64, timeout: Duration) {
         self.control.store(word::IS_ASLEEP, 1);
-        // One that came before does not wake.
+        // A start before the flag was set wakes nothing.
         if self.starts() == starts {
             let mut events = [PollFd::new(&self.events, PollFlags::IN)];
             let timeout = Timespec::try_from(timeout).ok();

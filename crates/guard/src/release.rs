@@ -48,9 +48,9 @@ fn lift_remains(cgroup: &Path) -> Result<Option<(u64, Lifted)>, Error> {
     }
     let mut earlier = Programs::load(false)?;
     // Else the programs of a guard that was just killed set the windows again.
-    earlier.beat(0);
+    earlier.set_heartbeat(0);
     let before = earlier.counters().lifted;
-    // A window that stays closed is that of a program which does not read: it would wait for ever.
+    // A window that stays closed belongs to a program that does not read: waiting would not help.
     let remains = earlier.lift(cgroup)?;
     Ok(Some((earlier.counters().lifted.saturating_sub(before), remains)))
 }

@@ -24,7 +24,7 @@ const MIN_GUEST_KERNEL: (u32, u32) = (6, 6);
 ///
 /// # Errors
 ///
-/// The first requirement that is missing, and the way out.
+/// The first requirement that is missing, and its remedy.
 pub(crate) fn check(guests: &[String]) -> Result<(), Error> {
     let version = bankfull_sys::kernel_version();
     if let Some(version) = version.filter(|&version| version < MIN_KERNEL) {

@@ -4,7 +4,7 @@ use bankfull_control::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Rate with held windows, of that before, below which they count as harmful. (chosen: rates of
+/// Fraction of the earlier rate below which held windows count as harmful. (chosen: rates of
 /// programs vary by less from second to second; the controller loses at most a tenth)
 const HARMFUL_FRACTION: f64 = 0.8;
 
@@ -17,14 +17,14 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// Longest time without windows. (chosen)
 const MAX_PAUSE: Duration = Duration::from_secs(640);
 
-/// Free seconds before windows were held that are compared with. (chosen: hours are no measure)
+/// Number of seconds without windows that give the earlier rate. (chosen: only recent ones compare)
 const FREE_SECONDS: usize = 5;
 
-/// Age of a free second from which it is no measure. (chosen: twice those seconds)
+/// Age beyond which a second without windows is ignored. (chosen: twice [`FREE_SECONDS`])
 const MAX_FREE_AGE: Duration = Duration::from_secs(10);
 
-/// Seconds without harm after which the next time without windows is the first again. (chosen: far
-/// more than the seconds that lift them)
+/// Seconds without harm after which the pause is [`FIRST_PAUSE`] again. (chosen: far more than
+/// [`HARMFUL_SECONDS`])
 const GOOD_SECONDS: u32 = 60;
 
 /// Judge of the held windows.
@@ -62,10 +62,10 @@ impl Rollback {
         sum / self.free_rates.len().max(1) as f64
     }
 
-    /// Records a second in which so much arrived while connections were receiving. Returns whether
-    /// the windows are to be lifted.
+    /// Records the rate of a second in which connections were receiving. Returns whether the
+    /// windows are to be lifted.
     ///
-    /// `may_harm`: windows, and nothing else that is known, limited connections.
+    /// `may_harm`: windows are the only known limit of the connections.
     pub(crate) fn on_second(
         &mut self,
         now: Duration,

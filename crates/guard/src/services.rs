@@ -1,4 +1,4 @@
-//! Services with held connections: new ones of theirs start with what the present ones may use.
+//! Services with held connections, whose new connections start with the mean of their windows.
 
 use crate::connections::{Connection, Connections};
 use crate::networks;
@@ -41,7 +41,7 @@ impl Services {
     /// Forgets the first windows, as no connection is held any more.
     pub(crate) fn forget(&mut self, map: &mut ServiceMap) {
         for key in std::mem::take(&mut self.known).into_keys() {
-            // One that the map has replaced meanwhile is gone already.
+            // The map may have evicted the service already.
             let _ = map.remove(&key);
         }
     }

@@ -43,9 +43,9 @@ pub(crate) struct Endpoints {
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) is_passive: bool,
-    /// That of a guest.
+    /// True for a connection of a guest.
     pub(crate) is_forwarded: bool,
-    /// That of bankfull.
+    /// True for a connection of bankfull itself.
     pub(crate) is_own: bool,
     pub(crate) cgroup: u64,
     pub(crate) netns: u32,
@@ -118,7 +118,7 @@ pub(crate) fn updated_ns(slots: &SharedWords, index: u32) -> u64 {
     slots.load(index as usize * SLOT_WORDS + UPDATED_WORD)
 }
 
-/// Takes the numbers of slots whose byte is set, which is cleared then.
+/// Returns the numbers of slots whose byte is set, and clears these bytes.
 pub(crate) fn take_marked(updated: &SharedWords) -> Vec<u32> {
     let mut marked = Vec::new();
     for (word, first) in (0..updated.len()).zip((0..).step_by(8)) {

@@ -1,4 +1,4 @@
-//! Barrier rounds as a program that knows nothing of bankfull:
+//! Barrier rounds in a program that is independent of bankfull:
 //!
 //!     rounds serve ADDRESS...                 answers each request with as many bytes
 //!     rounds fetch ROUNDS BYTES ADDRESS...    a round: BYTES from each, all at once

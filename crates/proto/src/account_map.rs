@@ -68,7 +68,7 @@ impl AccountMap {
         self.0.iter().find(matches).map(|rule| &rule.to)
     }
 
-    /// Returns the names that accounts are replaced by.
+    /// Returns the names of the replacement accounts.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter_map(|rule| match &rule.to {
             MappedTo::Name(name) => Some(name.as_slice()),

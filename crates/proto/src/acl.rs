@@ -29,7 +29,8 @@ pub fn is_acl(name: &[u8]) -> bool {
 
 /// True if an attribute that is no access control list is copied.
 ///
-/// As in rsync, those of users are, and for the superuser those of other namespaces but `system`.
+/// As in rsync: attributes of the `user` namespace, and for the superuser those of all namespaces
+/// except `system`.
 #[must_use]
 pub fn is_copied(name: &[u8], is_superuser: bool) -> bool {
     match is_superuser {

@@ -93,6 +93,13 @@ impl Layout {
         at(run.first)..at(run.first.saturating_add(run.count))
     }
 
+    /// Returns the length of a run of blocks in bytes, clipped to the file.
+    #[must_use]
+    pub fn run_len(&self, run: Run) -> u64 {
+        let range = self.byte_range(run);
+        range.end - range.start
+    }
+
     /// Returns the number of the block at exactly `[offset, offset + len)`.
     ///
     /// # Errors
@@ -172,16 +179,28 @@ impl BlockSet {
 
     /// Removes a block; true if it was in the set.
     pub fn remove(&mut self, index: u64) -> bool {
-        let Some(run) = self.run_containing(index) else { return false };
-        self.runs.remove(&run.start);
-        if run.start < index {
-            self.runs.insert(run.start, index);
+        let is_in_set = self.contains(index);
+        if is_in_set {
+            self.remove_range(index..index + 1);
         }
-        if index + 1 < run.end {
-            self.runs.insert(index + 1, run.end);
+        is_in_set
+    }
+
+    /// Removes a range of blocks; its cost depends on the runs in the range, not on its length.
+    pub fn remove_range(&mut self, range: Range<u64>) {
+        while let Some((&start, &end)) = self.runs.range(..range.end).next_back() {
+            if end <= range.start {
+                break;
+            }
+            self.runs.remove(&start);
+            self.count -= end.min(range.end) - start.max(range.start);
+            if range.end < end {
+                self.runs.insert(range.end, end);
+            }
+            if start < range.start {
+                self.runs.insert(start, range.start);
+            }
         }
-        self.count -= 1;
-        true
     }
 
     /// Returns the first block at or after `from` that is not in the set.
@@ -194,6 +213,28 @@ impl BlockSet {
     /// Iterates over the runs of consecutive blocks, ascending.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.runs.iter().map(|(&first, &end)| Run { first, count: end - first })
+    }
+
+    /// Removes the first run of blocks.
+    pub fn remove_first_run(&mut self) {
+        if let Some((first, end)) = self.runs.pop_first() {
+            self.count -= end - first;
+        }
+    }
+
+    /// Returns the number of runs.
+    #[must_use]
+    pub fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Iterates over the parts of a range that are in the set, ascending.
+    pub fn runs_within(&self, range: Range<u64>) -> impl Iterator<Item = Run> + '_ {
+        let first = self.run_containing(range.start).map_or(range.start, |run| run.start);
+        self.runs.range(first..range.end.max(first)).map(move |(&start, &end)| {
+            let first = start.max(range.start);
+            Run { first, count: end.min(range.end) - first }
+        })
     }
 
     /// Inserts a run of blocks. Returns the parts of it that are new.
@@ -370,6 +411,27 @@ mod tests {
             prop_assert_eq!(&fresh, &expected);
             prop_assert_eq!(set.count(), (present.len() + expected.len()) as u64);
             prop_assert!(set.insert_run(run).unwrap().is_empty());
+        }
+
+        #[test]
+        fn block_set_ranges_agree_with_single_blocks(
+            present in prop::collection::btree_set(0u64..60, 0..40),
+            first in 0u64..60,
+            count in 1u64..30,
+        ) {
+            let mut set = BlockSet::new(60);
+            for &index in &present {
+                set.insert(index);
+            }
+            let range = first..first + count;
+            let within: Vec<u64> =
+                set.runs_within(range.clone()).flat_map(|r| r.first..r.first + r.count).collect();
+            let expected: Vec<u64> = present.range(range.clone()).copied().collect();
+            prop_assert_eq!(within, expected);
+            let mut one_by_one = set.clone();
+            range.clone().for_each(|index| { one_by_one.remove(index); });
+            set.remove_range(range);
+            prop_assert_eq!(set, one_by_one);
         }
 
         #[test]

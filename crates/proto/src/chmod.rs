@@ -27,7 +27,8 @@ enum Action {
     Set {
         keep: u32,
         add: u32,
-        /// Execute permission is added to directories, and to what had one at first.
+        /// True for `X`: execute permission is added only to directories, and to entries that had
+        /// it before all changes.
         adds_search: bool,
     },
     /// Permissions of owner, group or others, which are given to the classes of `who`.
@@ -61,7 +62,7 @@ struct Classes {
     files: bool,
 }
 
-/// Letters behind it.
+/// Letters after the operator of a clause.
 #[derive(Debug, Clone, Copy, Default)]
 struct Permissions {
     /// Read, write and execute, as for others.
@@ -76,7 +77,7 @@ struct Permissions {
 impl ModeChanges {
     /// Parses changes that are separated by commas, such as `Dg+s,ug+w,Fo-w,+X` or `D755,F644`.
     ///
-    /// A clause without `u`, `g`, `o` or `a` leaves out what `umask` has.
+    /// A clause without `u`, `g`, `o` or `a` skips the permissions that `umask` masks.
     ///
     /// # Errors
     /// The clause that cannot be parsed.
@@ -135,7 +136,7 @@ impl Action {
     }
 }
 
-/// Returns the bits above the permissions that belong to classes.
+/// Returns the set-user-ID, set-group-ID and sticky bits that belong to classes.
 fn top_bits_of(who: u32) -> u32 {
     let bit = |class, bit| if who & class != 0 { bit } else { 0 };
     bit(0o100, SET_USER_ID) | bit(0o10, SET_GROUP_ID) | bit(1, STICKY)
@@ -200,7 +201,7 @@ fn parse_classes(text: &str) -> Classes {
     classes
 }
 
-/// Parses the letters behind an operator; `None` for any other one.
+/// Parses the letters after an operator; `None` if one of them is unknown.
 fn parse_permissions(text: &str, classes: Classes) -> Option<Permissions> {
     let mut read = Permissions::default();
     for letter in text.bytes() {

@@ -253,7 +253,7 @@ pub struct Replay {
     pub recorded: RecordedBlocks,
     /// Change time of the part file at the session's orderly end, if it had one.
     pub closed: Option<ChangeTime>,
-    /// Length in bytes of the undamaged part without an end. New records go there.
+    /// Length in bytes of the undamaged records without a final `Closed`. New records go there.
     pub valid_bytes: u64,
 }
 
@@ -284,7 +284,7 @@ pub fn replay(bytes: &[u8], boot: &[u8; 16]) -> Result<Replay, WireError> {
         Some(&Record::Closed { part_changed }) => Some(part_changed),
         _ => None,
     };
-    // The next record replaces an end.
+    // The next record overwrites a final `Closed`.
     let kept = records.len() - usize::from(closed.is_some());
     let valid_bytes = (HEADER_BYTES + kept * RECORD_BYTES) as u64;
     let count = header.layout.count();

@@ -73,6 +73,13 @@ pub const MAX_TRAIN_PACKETS: u32 = 704;
 /// Maximum number of block runs in a list. Longer lists are split over several messages.
 pub const MAX_RUNS: usize = 16 << 10;
 
+/// Maximum number of separate runs of blocks of a file that a receiver reports, beside its holes.
+/// (chosen: 25 MB; of a journal of a million blocks, every second one)
+pub const MAX_FILE_RUNS: usize = 1 << 20;
+
+/// Runs of holes that count as another outstanding entry. (chosen: about the memory of an entry)
+pub const HOLE_RUNS_PER_ENTRY: usize = 32;
+
 /// Largest file size and offset in bytes (`off_t`).
 pub const MAX_FILE_BYTES: u64 = i64::MAX as u64;
 
@@ -89,8 +96,8 @@ pub const MAX_FILTER_RULES_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 2;
 /// Longest name of an extended attribute in bytes. (linux/limits.h, `XATTR_NAME_MAX`)
 pub const MAX_XATTR_NAME_BYTES: usize = 255;
 
-/// Bytes that an extended attribute counts beside its name and value. (chosen: its two lengths,
-/// places and allocations)
+/// Overhead that is counted for an extended attribute beyond its name and value, in bytes.
+/// (chosen: its two lengths, pointers and allocations)
 pub const XATTR_OVERHEAD_BYTES: usize = 64;
 
 /// Maximum size of an entry's extended attributes in bytes, each with
@@ -114,10 +121,10 @@ pub const MAX_ACCOUNTS: usize = 1 << 17;
 /// Maximum number of directories of earlier copies. (rsync's MAX_BASIS_DIRS)
 pub const MAX_LINK_DESTS: usize = 20;
 
-/// Maximum number of names at the source beside a deletion of others.
+/// Maximum number of source names that a receiver keeps in memory for a deletion.
 ///
 /// (chosen: 256 MiB at 8 bytes each)
-pub const MAX_KEPT_NAMES: usize = 32 << 20;
+pub const MAX_UNDELETED_SOURCE_NAMES: usize = 32 << 20;
 
 /// Memory of a receiver for inodes with several names, in bytes. Further names beyond it become
 /// files of their own. (chosen: a million inodes with paths of 40 bytes)
@@ -126,10 +133,12 @@ pub const MAX_LINK_GROUPS_BYTES: usize = 128 << 20;
 /// Maximum number of names of ignore files. (chosen: more than people use)
 pub const MAX_IGNORE_FILES: usize = 16;
 
-/// Names in a part of a list of names. (chosen: a walk takes far longer for them than an RTT)
+/// Maximum number of names in one part of a list. (chosen: walking them takes far longer than an
+/// RTT)
 pub const MAX_LIST_PART_NAMES: usize = 4096;
 
-/// Bytes of all names in a part of a list. (chosen: a quarter of a control frame)
+/// Maximum size of all names in one part of a list, in bytes. (chosen: a quarter of a control
+/// frame)
 pub const MAX_LIST_PART_BYTES: usize = MAX_CONTROL_FRAME_BYTES / 4;
 
 /// Longest name of an I/O method in bytes. (chosen: twice the longest existing name)
@@ -140,6 +149,6 @@ pub const MAX_TEXT_BYTES: usize = 4096;
 
 /// Maximum number of outstanding files and symlinks, unless the receiver asks for another one.
 ///
-/// Of directories that the walk has left, too. (measured: processes of at most 71 MB; 268 MB
-/// of files of 4 KiB, the product of 10 Gbit/s and 200 ms)
+/// Also the limit of directories that the walk has left. (measured: processes of at most 71 MB;
+/// 268 MB of files of 4 KiB, the product of 10 Gbit/s and 200 ms)
 pub const MAX_OUTSTANDING_FILES: u32 = 1 << 16;

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// Names beneath a source, each once, in the order of a walk.
 ///
-/// A name ends with a slash if the contents of the directory are meant, too.
+/// A trailing slash includes the contents of the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameList {
     names: Vec<Box<[u8]>>,
@@ -49,13 +49,13 @@ fn bare(name: &[u8]) -> &[u8] {
     name.strip_suffix(b"/").unwrap_or(name)
 }
 
-/// True if the contents of a name are meant, too.
+/// True if a name includes the contents of its directory.
 #[must_use]
 pub fn has_contents(name: &[u8]) -> bool {
     name.ends_with(b"/")
 }
 
-/// True if an earlier name of a list, a directory, means another one, too.
+/// True if an earlier name of a list, a directory, includes another one.
 #[must_use]
 pub fn covers(covering: &[u8], name: &[u8], is_recursive: bool) -> bool {
     let mut rest = components(name);
@@ -230,7 +230,7 @@ mod tests {
         assert!(admits(&list(&["."], true), "x/y", false));
         let whole = list(&["."], false);
         assert!(admits(&whole, "x", false) && !admits(&whole, "x/y", false));
-        // The order has a slash before other bytes.
+        // A slash sorts before all other bytes.
         let odd = list(&["a!", "a/x", "a-/y"], false);
         assert!(admits(&odd, "a", true) && admits(&odd, "a-", true) && !admits(&odd, "a+", true));
     }

@@ -56,7 +56,7 @@ impl OpenDirs {
         }
     }
 
-    /// Completes a directory without outstanding entries, and its ancestors that become such.
+    /// Completes a directory without outstanding entries, then each ancestor left without any.
     fn complete_from(&mut self, id: u64) {
         let mut at = id;
         while let Some(dir) = self.dirs.get(&at) {

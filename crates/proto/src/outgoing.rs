@@ -93,6 +93,8 @@ pub(crate) struct Blocks {
     pub(crate) unconfirmed: BlockSet,
     /// End of a file that was announced without its size; `None` for any other file.
     pub(crate) end: Option<End>,
+    /// Runs of holes of the source.
+    pub(crate) hole_runs: usize,
 }
 
 /// End of a file that was announced without its size.
@@ -121,6 +123,7 @@ impl Blocks {
             cursor: 0,
             hashes: HashMap::new(),
             end: is_open_ended.then_some(End::Unknown),
+            hole_runs: 0,
         }
     }
 

@@ -63,7 +63,7 @@ const MAX_UNRECORDED_SECS: i64 = 60;
 pub enum ResumePolicy {
     /// Between hosts: every block is hashed again.
     Check,
-    /// Between hosts, if the user trusts the disk since: only blocks in doubt are hashed again.
+    /// Between hosts, if the user trusts the disk: only blocks in doubt are hashed again.
     TrustJournal,
     /// Within a host, where nothing is hashed: blocks in doubt are copied again.
     SameHost,

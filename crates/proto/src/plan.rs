@@ -30,7 +30,7 @@ impl TimeGranularity {
     /// Coarsest granularity of a file system.
     pub const COARSEST: Self = Self { nanos: 2_000_000_000 };
 
-    /// Returns the granularity of a file system that kept a time so; `None` if it keeps none.
+    /// Returns the granularity of a file system that stored `set` as `kept`; `None` if none fits.
     ///
     /// Times are in seconds since 1970 and nanoseconds of the second.
     #[must_use]
@@ -39,7 +39,7 @@ impl TimeGranularity {
         GRANULARITIES.into_iter().find(fits).map(|nanos| Self { nanos })
     }
 
-    /// True if a file system of this granularity keeps a time so.
+    /// True if the times are equal at this granularity.
     #[must_use]
     pub fn is_same(self, time: (i64, u32), kept: (i64, u32)) -> bool {
         self.rounded(time) == self.rounded(kept)
@@ -101,7 +101,7 @@ pub fn is_same_time(entry: &Entry, existing: &Existing, window: Option<u32>) -> 
     }
 }
 
-/// True if the rules keep an entry from being looked at: what is there is not touched.
+/// True if the rules leave an entry out: the existing one is neither compared nor changed.
 ///
 /// Directories that both sides have are never left out.
 #[must_use]

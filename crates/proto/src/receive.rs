@@ -7,8 +7,12 @@
 use crate::blocks::{BlockSet, Layout, Run};
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
+use crate::limits::{HOLE_RUNS_PER_ENTRY, MAX_OUTSTANDING_FILES};
 use crate::wire::control::{FileEnd, FileRuns};
 use std::collections::{HashMap, HashSet};
+
+/// Runs of files given up whose late data is ignored: data of earlier ones has arrived.
+const MAX_GIVEN_UP_RUNS: usize = 2 * MAX_OUTSTANDING_FILES as usize;
 
 /// Handling of an arriving block or packed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,8 @@ struct Blocks {
     is_closing: bool,
     /// End of a file that was announced without its size; `None` for any other file.
     end: Option<End>,
+    /// Runs of holes that the sender reported.
+    hole_runs: usize,
 }
 
 /// End of a file that was announced without its size.
@@ -85,13 +91,17 @@ impl Blocks {
 pub struct ReceiveLedger {
     last_id: u64,
     outstanding: HashMap<u64, File>,
-    /// Numbers of files, as runs: many may fail one after the other.
+    /// Runs of holes of the outstanding files.
+    hole_runs: usize,
+    /// Numbers of files, as runs: many may fail one after the other. Only the latest
+    /// [`MAX_GIVEN_UP_RUNS`].
     given_up: BlockSet,
 }
 
 impl Default for ReceiveLedger {
     fn default() -> Self {
-        Self { last_id: 0, outstanding: HashMap::new(), given_up: BlockSet::new(u64::MAX) }
+        let given_up = BlockSet::new(u64::MAX);
+        Self { last_id: 0, outstanding: HashMap::new(), hole_runs: 0, given_up }
     }
 }
 
@@ -143,6 +153,7 @@ impl ReceiveLedger {
             was_damaged: false,
             is_closing: false,
             end,
+            hole_runs: 0,
         };
         self.outstanding.insert(id, File::Blocks(Box::new(blocks)));
     }
@@ -273,6 +284,8 @@ impl ReceiveLedger {
         let Some(File::Blocks(blocks)) = self.outstanding.get_mut(&holes.file) else {
             return Err(WireError::BadFileId(holes.file));
         };
+        blocks.hole_runs += holes.runs.len();
+        self.hole_runs += holes.runs.len();
         let mut fresh = Vec::new();
         let mut end = 0;
         for run in &holes.runs {
@@ -288,9 +301,7 @@ impl ReceiveLedger {
             }
             fresh.append(&mut blocks.verified.insert_run(*run)?);
             // The range is cleared, whatever an earlier session left there.
-            for index in range {
-                blocks.unchecked.remove(index);
-            }
+            blocks.unchecked.remove_range(range);
         }
         Ok(fresh)
     }
@@ -392,7 +403,9 @@ impl ReceiveLedger {
 
     /// Removes a file that is in place.
     pub fn finish(&mut self, id: u64) {
-        self.outstanding.remove(&id);
+        if let Some(File::Blocks(blocks)) = self.outstanding.remove(&id) {
+            self.hole_runs -= blocks.hole_runs;
+        }
     }
 
     /// Records that the sender gave a file up. False if the file is already completed, which the
@@ -414,14 +427,17 @@ impl ReceiveLedger {
 
     /// Gives a file up; its late data is ignored.
     pub fn give_up(&mut self, id: u64) {
-        self.outstanding.remove(&id);
+        self.finish(id);
         self.given_up.insert(id);
+        if self.given_up.run_count() > MAX_GIVEN_UP_RUNS {
+            self.given_up.remove_first_run();
+        }
     }
 
-    /// Returns the number of outstanding files.
+    /// Returns the number of outstanding files, with their holes.
     #[must_use]
     pub fn outstanding_files(&self) -> usize {
-        self.outstanding.len()
+        self.outstanding.len() + self.hole_runs / HOLE_RUNS_PER_ENTRY
     }
 
     /// Iterates over the numbers of the outstanding files.

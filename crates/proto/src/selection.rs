@@ -16,7 +16,7 @@ pub fn selects_file(rules: &WalkRules, size: u64, mtime: (i64, u32)) -> bool {
 /// True if a symlink leads out of the copy, by the rule of rsync's `--safe-links`.
 ///
 /// `dirs_above` directories of the copy are above the link. Absolute and empty targets lead out,
-/// and so do those with `..` behind a name, which may be a symlink, or behind a slash at the end.
+/// and so do targets with `..` after a name, which may be a symlink, or with `/..` at the end.
 #[must_use]
 pub fn is_unsafe_link(target: &[u8], dirs_above: usize) -> bool {
     if target.is_empty() || target.starts_with(b"/") || target.ends_with(b"/..") {

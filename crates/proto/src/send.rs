@@ -5,10 +5,10 @@
 //! acknowledged; an early one when all are read. The engine calls [`SendLedger::next_work`] and
 //! reports events.
 
-use crate::blocks::Layout;
+use crate::blocks::{Layout, Run};
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
-use crate::limits::{MAX_PACK_FILES, PACK_TARGET_BYTES};
+use crate::limits::{MAX_FILE_RUNS, MAX_PACK_FILES, PACK_TARGET_BYTES};
 use crate::open_dirs::OpenDirs;
 use crate::wire::control::{Entry, EntryKind, FileEnd, FileRuns, Verdict, Want};
 use crate::wire::data::PACK_RECORD_BYTES;
@@ -33,10 +33,21 @@ const PACK_SHARE_DIVISOR: usize = 16;
 const MIN_PACK_FILES: usize = 8;
 const MIN_PACK_BYTES: usize = 32 << 10;
 
+/// Checks the number of runs of a file that the receiver has reported.
+fn check_runs(runs: usize) -> Result<(), WireError> {
+    match runs <= MAX_FILE_RUNS {
+        true => Ok(()),
+        false => Err(WireError::OverLimit {
+            what: "the number of runs of a file",
+            max: MAX_FILE_RUNS,
+        }),
+    }
+}
+
 /// Ledger of the sender.
 #[derive(Debug, Default)]
 pub struct SendLedger {
-    /// Their numbers are from this side, as are those of blocks in flight.
+    /// Keyed, like `in_flight`, by numbers that this side assigns: an unkeyed hash is safe.
     files: FxHashMap<u64, File>,
     dirs: OpenDirs,
     /// Queue of files with unassigned blocks.
@@ -49,6 +60,8 @@ pub struct SendLedger {
     in_flight: FxHashMap<(u64, u64), u32>,
     /// Sum of the weights of all files.
     extra_weight: usize,
+    /// Runs of holes of all files.
+    hole_runs: usize,
     all_announced: bool,
 }
 
@@ -133,7 +146,7 @@ impl SendLedger {
             blocks.assigned.insert_run(*run)?;
             blocks.read.insert_run(*run)?;
         }
-        Ok(())
+        check_runs(blocks.unconfirmed.run_count())
     }
 
     /// Returns the blocks of a file whose want has not arrived.
@@ -225,7 +238,15 @@ impl SendLedger {
             blocks.assigned.insert_run(*run)?;
             blocks.read.insert_run(*run)?;
         }
+        blocks.hole_runs += holes.runs.len();
+        self.hole_runs += holes.runs.len();
         Ok(())
+    }
+
+    /// Returns the number of runs of holes of all outstanding files.
+    #[must_use]
+    pub fn hole_runs(&self) -> usize {
+        self.hole_runs
     }
 
     /// Returns the bytes of acknowledged blocks that an earlier session left. Call before
@@ -237,11 +258,14 @@ impl SendLedger {
             return 0;
         };
         let count = blocks.layout.count();
-        let valid = acks.runs.iter().filter_map(|run| run.within(count).ok());
+        let valid = acks.runs.iter().filter(|run| run.within(count).is_ok());
         // Nothing is sent before the want.
-        let is_resumed =
-            |index: &u64| *state == State::Announced || blocks.unconfirmed.contains(*index);
-        valid.flatten().filter(is_resumed).map(|index| blocks.layout.block_len(index)).sum()
+        if *state == State::Announced {
+            return valid.map(|run| blocks.layout.run_len(*run)).sum();
+        }
+        let resumed =
+            valid.flat_map(|run| blocks.unconfirmed.runs_within(run.first..run.first + run.count));
+        resumed.map(|run| blocks.layout.run_len(run)).sum()
     }
 
     /// True if the receiver still checks a block that an earlier session left.
@@ -258,10 +282,13 @@ impl SendLedger {
     pub fn unconfirmed_bytes(&self, file: u64) -> u64 {
         match self.files.get(&file).map(|file| &file.body) {
             Some(Body::Blocks(blocks)) => {
-                let left = blocks.unconfirmed.runs().flat_map(|r| r.first..r.first + r.count);
                 // Without holes, and acknowledgements that overtook the report.
-                let unconfirmed = left.filter(|index| !blocks.at_receiver.contains(*index));
-                unconfirmed.map(|index| blocks.layout.block_len(index)).sum()
+                let confirmed = |run: Run| {
+                    let runs = blocks.at_receiver.runs_within(run.first..run.first + run.count);
+                    runs.map(|run| blocks.layout.run_len(run)).sum::<u64>()
+                };
+                let left = blocks.unconfirmed.runs();
+                left.map(|run| blocks.layout.run_len(run) - confirmed(run)).sum()
             }
             _ => 0,
         }
@@ -427,15 +454,13 @@ impl SendLedger {
             blocks.at_receiver.insert_run(*run)?;
             blocks.assigned.insert_run(*run)?;
         }
+        check_runs(blocks.at_receiver.run_count().saturating_sub(blocks.hole_runs))?;
         let is_full = blocks.at_receiver.is_full();
         for run in &acks.runs {
-            for index in run.first..run.first + run.count {
-                self.in_flight.remove(&(file, index));
-            }
+            blocks.unconfirmed.remove_range(run.first..run.first + run.count);
         }
-        let blocks = self.blocks_mut(file)?;
-        for index in acks.runs.iter().flat_map(|run| run.first..run.first + run.count) {
-            blocks.unconfirmed.remove(index);
+        for run in &acks.runs {
+            self.remove_in_flight(file, *run);
         }
         match self.files.get_mut(&file) {
             Some(entry) if is_full && entry.state == State::Sending => {
@@ -443,6 +468,18 @@ impl SendLedger {
                 Ok(if entry.has_early_digest() { NextStep::Nothing } else { NextStep::SendDigest })
             }
             _ => Ok(NextStep::Nothing),
+        }
+    }
+
+    /// Removes acknowledged blocks from those in flight. A peer chooses the length of the run.
+    fn remove_in_flight(&mut self, file: u64, run: Run) {
+        let acked = run.first..run.first + run.count;
+        if run.count > self.in_flight.len() as u64 {
+            self.in_flight.retain(|(of, index), _| *of != file || !acked.contains(index));
+            return;
+        }
+        for index in acked {
+            self.in_flight.remove(&(file, index));
         }
     }
 
@@ -480,6 +517,9 @@ impl SendLedger {
         if let Some(file) = self.files.remove(&id) {
             self.extra_weight -= file.weight;
             self.dirs.remove_entry(file.parent);
+            if let Body::Blocks(blocks) = &file.body {
+                self.hole_runs -= blocks.hole_runs;
+            }
             match file.body {
                 Body::Blocks(_) if file.state == State::Announced => {}
                 Body::Blocks(_) => self.in_flight.retain(|(of, _), _| *of != id),
@@ -515,8 +555,9 @@ impl SendLedger {
         Ok(NextStep::Work)
     }
 
-    /// Voids the early digest of a file: the receiver did so when it found a block damaged, and did
-    /// not know yet that it is a hole.
+    /// Voids the early digest of a file, as the receiver did on finding the damage.
+    ///
+    /// The receiver had not yet received the report that the block is a hole.
     fn on_nack_of_hole(file: &mut File, index: u64) -> NextStep {
         let is_due = file.state == State::Acknowledged && file.has_early_digest();
         *file.nacks.entry(index).or_default() += 1;
@@ -543,7 +584,7 @@ impl SendLedger {
             Body::Blocks(blocks) => {
                 blocks.assigned.remove(index);
                 blocks.cursor = blocks.cursor.min(index);
-                // A file that is compared first is queued after that.
+                // A file that is still being compared is queued after the comparison.
                 if *state == State::Sending && !self.block_files.contains(&id) {
                     self.block_files.push_front(id);
                 }

@@ -58,7 +58,7 @@ struct Announced {
     outstanding_files: u64,
     /// Files that were aborted and may be announced again.
     retries: u64,
-    /// Accounts, however often each is named: the receiver looks up their names.
+    /// Accounts, repeated ones included, since the receiver looks up the name of each.
     accounts: usize,
     ended: bool,
 }
@@ -340,7 +340,7 @@ mod tests {
             assert!(matches!(admit(Guard::new(role)), Err(WireError::Unexpected(_))), "{role:?}");
             let mut guard = Guard::new(role).with_rate_changes(true);
             assert_eq!(guard.admit(&message), Ok(()), "{role:?}");
-            // A server that finishes may be told once more.
+            // A rate limit may still arrive after this side has sent `Finish`.
             guard.on_finish_sent();
             assert_eq!(guard.admit(&message), Ok(()), "{role:?}");
         }

@@ -85,9 +85,7 @@ fn check_matches(paths: &[PathBytes], sources: &[Source]) -> Result<(), WireErro
     }
 }
 
-/// Checks that the peer answers a request of names with one source.
-///
-/// Contents of it are copied.
+/// Checks that the answer to a list of names is one source's contents.
 ///
 /// # Errors
 /// [`WireError::Unrequested`] states the number of sources.
@@ -131,8 +129,8 @@ impl RootNames {
 
     /// Checks that an entry at the top of the destination is a source's.
     ///
-    /// A source that changes while it is read is announced again. Only such a source has an open
-    /// end.
+    /// A source that changes while it is read is announced again. An open-ended entry requires an
+    /// open-ended source.
     ///
     /// # Errors
     /// [`WireError::Unrequested`] names the entry.

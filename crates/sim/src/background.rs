@@ -54,7 +54,7 @@ pub struct BackgroundReport {
     pub delivered: Bytes,
     /// Completion times of short flows, in order of completion.
     pub completion_times: Vec<Duration>,
-    /// Time in which a video stood still after its start.
+    /// Time for which a video was stalled after its start.
     pub stalled: Duration,
 }
 
@@ -100,7 +100,7 @@ impl Player {
         best * step.unwrap_or(&LADDER[LADDER.len() - 1]) * SEGMENT.as_secs_f64()
     }
 
-    /// Returns the time in which the video stood still after its start.
+    /// Returns the time for which the video was stalled after its start.
     pub(crate) fn stalled(&self) -> Duration {
         self.stalled
     }

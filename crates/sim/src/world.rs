@@ -9,10 +9,10 @@
 
 mod background;
 mod flow;
-mod foreign;
+mod external;
 
 pub use flow::{FlowConfig, FlowId, FlowReport, FlowStats};
-pub use foreign::{Foreign, ForeignArrival};
+pub use external::{ExternalPackets, ExternalArrival};
 
 use crate::link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 use crate::presets::PathConfig;
@@ -67,7 +67,7 @@ enum Payload<F> {
     Ack(FlowId, Ack),
     /// Report that a link takes packets of so many bytes at most (RFC 1191).
     TooLong(FlowId, u32),
-    Foreign(Foreign<F>),
+    ExternalPackets(ExternalPackets<F>),
 }
 
 /// Event.
@@ -152,9 +152,9 @@ pub struct World<F = ()> {
     /// Latest link to which packets were offered.
     offered: Option<LinkId>,
     /// Packets from outside that arrived while the world ran until a time.
-    foreign_arrivals: Vec<ForeignArrival<F>>,
+    external_arrivals: Vec<ExternalArrival<F>>,
     /// Flows of packets from outside.
-    foreign_flows: usize,
+    external_flows: usize,
     /// Reused buffer, so that bursts do not allocate.
     arrivals: Vec<Arrival<(usize, Payload<F>)>>,
 }
@@ -163,14 +163,14 @@ impl World {
     /// Creates an empty world. The seed determines all random numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::with_foreign(seed)
+        Self::with_external(seed)
     }
 }
 
 impl<F: Clone> World<F> {
     /// Creates an empty world into which packets come from outside as well.
     #[must_use]
-    pub fn with_foreign(seed: u64) -> Self {
+    pub fn with_external(seed: u64) -> Self {
         Self {
             now: Duration::ZERO,
             rng: Rng::with_seed(seed),
@@ -182,8 +182,8 @@ impl<F: Clone> World<F> {
             scheduled_events: 0,
             unfinished: 0,
             offered: None,
-            foreign_arrivals: Vec::new(),
-            foreign_flows: 0,
+            external_arrivals: Vec::new(),
+            external_flows: 0,
             arrivals: Vec::new(),
         }
     }
@@ -320,11 +320,11 @@ impl<F: Clone> World<F> {
         self.unfinished == 0
     }
 
-    /// Runs all events up to a time; [`Self::take_foreign_arrivals`] returns what arrived.
+    /// Runs all events up to a time; [`Self::take_external_arrivals`] returns what arrived.
     pub fn run_until(&mut self, end: Duration) {
         while self.events.peek().is_some_and(|event| event.at <= end) {
             let arrival = self.run_next_event();
-            self.foreign_arrivals.extend(arrival);
+            self.external_arrivals.extend(arrival);
         }
         self.now = self.now.max(end);
     }
@@ -336,7 +336,7 @@ impl<F: Clone> World<F> {
                 return false;
             }
             let arrival = self.run_next_event();
-            self.foreign_arrivals.extend(arrival);
+            self.external_arrivals.extend(arrival);
         }
         true
     }
@@ -365,7 +365,7 @@ impl<F: Clone> World<F> {
     }
 
     /// Runs the next event; returns packets from outside that have arrived.
-    pub fn run_next_event(&mut self) -> Option<ForeignArrival<F>> {
+    pub fn run_next_event(&mut self) -> Option<ExternalArrival<F>> {
         let Event { at, kind, .. } = self.events.pop()?;
         self.now = at;
         match kind {
@@ -394,7 +394,7 @@ impl<F: Clone> World<F> {
     }
 
     /// Passes packets to the host at the end of their route.
-    fn deliver(&mut self, payload: Payload<F>, is_marked: bool) -> Option<ForeignArrival<F>> {
+    fn deliver(&mut self, payload: Payload<F>, is_marked: bool) -> Option<ExternalArrival<F>> {
         let now = self.now;
         match payload {
             Payload::Segments(id, segments) => {
@@ -416,7 +416,7 @@ impl<F: Clone> World<F> {
                 self.flows[id.0].sender.on_packet_too_long(now, mtu);
                 self.send(id);
             }
-            Payload::Foreign(foreign) => return Some(foreign.arrive(now, is_marked)),
+            Payload::ExternalPackets(external) => return Some(external.arrive(now, is_marked)),
         }
         None
     }
@@ -470,7 +470,7 @@ impl<F: Clone> World<F> {
             Payload::Ack(id, _) | Payload::TooLong(id, _) => {
                 self.flows[id.0].route.reverse.get(hop).copied()
             }
-            Payload::Foreign(foreign) => foreign.route.get(hop).copied(),
+            Payload::ExternalPackets(external) => external.route.get(hop).copied(),
         }
     }
 
@@ -499,8 +499,8 @@ impl<F: Clone> World<F> {
                 let burst = Burst::packet(TOO_LONG_BYTES);
                 Packets::new(burst, flow_hash(id.0, true), (hop, payload))
             }
-            Payload::Foreign(foreign) => {
-                foreign.clone().packets(|foreign| (hop, Payload::Foreign(foreign)))
+            Payload::ExternalPackets(external) => {
+                external.clone().packets(|external| (hop, Payload::ExternalPackets(external)))
             }
         };
         if is_marked {
@@ -522,14 +522,14 @@ impl<F: Clone> World<F> {
                     (Payload::Segments(id, segments.in_run(first, count)), at)
                 }
                 Payload::Ack(..) | Payload::TooLong(..) => (payload, at),
-                Payload::Foreign(foreign) => {
+                Payload::ExternalPackets(external) => {
                     let at =
-                        if hop == foreign.route.len() { at.max(foreign.not_before) } else { at };
-                    let mut foreign = foreign.in_run(first, count);
-                    if foreign.echo_hop == Some(hop) {
-                        foreign.echoed_at = Some(at);
+                        if hop == external.route.len() { at.max(external.not_before) } else { at };
+                    let mut external = external.in_run(first, count);
+                    if external.echo_hop == Some(hop) {
+                        external.echoed_at = Some(at);
                     }
-                    (Payload::Foreign(foreign), at)
+                    (Payload::ExternalPackets(external), at)
                 }
             };
             self.schedule(at, EventKind::Packets { hop, payload, is_marked });

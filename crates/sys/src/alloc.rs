@@ -1,8 +1,8 @@
-//! Memory allocator of the program: it waits while memory is short, and ends with one line.
+//! Global allocator that retries while memory is short, then exits with a one-line message.
 //!
 //! The standard library aborts the program when an allocation fails. This allocator tries again for
-//! a while first: another thread may release memory. Large buffers do not come from here, but from
-//! [`crate::Pages`], whose failure is an error to handle.
+//! a while first: another thread may release memory. Large buffers come from [`crate::Pages`],
+//! which returns an error instead.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::thread;
@@ -66,7 +66,7 @@ fn with_retries(size: usize, attempt: impl Fn() -> *mut u8) -> *mut u8 {
     memory
 }
 
-/// Ends the program with one line, for which nothing is allocated.
+/// Ends the program with a one-line message, without allocating.
 #[cold]
 fn give_up(size: usize) -> ! {
     let mut digits = [0; 20];

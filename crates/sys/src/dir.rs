@@ -26,7 +26,7 @@ use crate::stat::{FileKind, MODE_BITS, SpecialFile, Stat, Timestamp, stat_file};
 /// Flag of a directory that ignores case. (linux/fs.h)
 const FS_CASEFOLD_FL: u32 = 0x4000_0000;
 
-/// Types of file systems that tell names apart by case, but in flagged directories.
+/// Types of file systems with case-sensitive names, except in flagged directories.
 /// (linux/magic.h: ext2 to ext4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs; bcachefs from its
 /// source)
 const CASE_SENSITIVE_FILESYSTEMS: [u32; 8] = [
@@ -40,7 +40,7 @@ const CASE_SENSITIVE_FILESYSTEMS: [u32; 8] = [
     0xca45_1a4e,
 ];
 
-/// Types of file systems of the kernel, whose files report no size, or a page.
+/// Types of virtual file systems, whose files have a size of zero or one page.
 /// (linux/magic.h: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, selinuxfs, bpf,
 /// pstore, resctrl, binfmt_misc; configfs from its source)
 const VIRTUAL_FILESYSTEMS: [u32; 13] = [
@@ -145,7 +145,7 @@ impl Dir {
         Ok(Self { fd: open_child(self, name, DIR_FLAGS, Mode::empty())? })
     }
 
-    /// Opens the directory above this one, wherever that is by now; the caller compares it.
+    /// Opens the current parent of this directory; the caller must check which directory it is.
     ///
     /// # Errors
     ///
@@ -223,7 +223,7 @@ impl Dir {
         Ok(Stat::from_raw(&raw))
     }
 
-    /// Opens the entry `name` for its description alone; a symbolic link itself.
+    /// Opens the entry `name` with `O_PATH`; a symbolic link itself, not its target.
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// `EXDEV` for another filesystem, `EISDIR`, `ENOTDIR`, or `InvalidInput` if a name is no name.
+    /// `EXDEV` for another filesystem, `EISDIR`, `ENOTDIR`, or `InvalidInput` for an invalid name.
     pub fn rename_from(&self, other: &Self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat(other, entry_name(from)?, self, entry_name(to)?)?)
     }
@@ -359,7 +359,7 @@ impl Dir {
 
     /// Sets the low twelve mode bits of the entry `name`, regardless of the umask.
     ///
-    /// It need not be readable, and may be a special file.
+    /// The entry need not be readable, and may be a special file.
     ///
     /// # Errors
     ///
@@ -392,9 +392,9 @@ impl Dir {
         Ok(rustix::fs::linkat(old_dir, old_name, self, name, AtFlags::empty())?)
     }
 
-    /// Opens the regular file `name` so that reading leaves its access time.
+    /// Opens the regular file `name` so that reading does not change its access time.
     ///
-    /// Only its owner and privileged processes may.
+    /// Permitted only to its owner and to privileged processes.
     ///
     /// # Errors
     ///
@@ -409,13 +409,13 @@ impl Dir {
 
     /// Adds mode bits to the file or directory that is the entry `name`.
     ///
-    /// It need not be readable. Returns false if another user owns it, or it is of another type.
+    /// The entry need not be readable. Returns false for another owner or type.
     ///
     /// # Errors
     ///
     /// `NotFound` if there is none, or no `/proc`.
     pub fn add_mode(&self, name: &OsStr, bits: u32) -> io::Result<bool> {
-        // Without following a link, and without the permission to read.
+        // O_PATH with O_NOFOLLOW requires no read permission, and follows no link.
         let fd = open_child(self, name, OFlags::PATH, Mode::empty())?;
         let stat = stat_file(&fd)?;
         let is_own = stat.uid == crate::host::effective_uid();
@@ -470,7 +470,7 @@ impl Dir {
         info.is_ok_and(|info| VIRTUAL_FILESYSTEMS.contains(&(info.f_type as u32)))
     }
 
-    /// True if names in this directory may be the same but for their case.
+    /// True if this directory may treat names that differ only in case as the same.
     ///
     /// False for the usual file systems of Linux, unless the directory has the flag for it.
     pub fn may_ignore_case(&self) -> bool {
@@ -559,7 +559,7 @@ fn not_regular_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Path of an open file, also of one that was opened for its path alone.
+/// Path in `/proc` of an open descriptor, which may have been opened with `O_PATH`.
 fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -183,7 +183,7 @@ pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
 
 /// True if the other end of a pipe or a socket is closed; unread data may remain.
 pub fn is_hung_up(fd: impl AsFd) -> bool {
-    // A pipe reports its end in any case, a socket only if asked.
+    // `poll` always reports the hang-up of a pipe, but that of a socket only on request.
     wait_for_event(PollFlags::RDHUP, fd, Duration::ZERO).unwrap_or(true)
 }
 
@@ -232,11 +232,11 @@ fn poll_until(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
 
 /// Names the current thread, as `top -H` shows it: up to 15 bytes.
 pub fn name_thread(name: &CStr) {
-    // Only the display is at stake.
+    // A failure affects only the display.
     let _ = rustix::thread::set_name(name);
 }
 
-/// True if something keeps the clock right; `None` if the kernel does not tell.
+/// True if the clock is synchronized, as by NTP; `None` if unknown.
 #[must_use]
 pub fn is_clock_synchronized() -> Option<bool> {
     // SAFETY: all-zero bytes are a valid `timex`, with no mode set: the call only reads.

@@ -11,7 +11,7 @@ const DAY_MINUTES: i64 = 24 * 60;
 /// Returns the minute of the local day, 0 to 1439.
 ///
 /// The zone is `TZ`, else that of `/etc/localtime`, with its summer time; the C library reads it
-/// once in a process. Where it has no time, as in the far future, that of UTC is returned.
+/// once per process. A time that it cannot convert, as in the far future, is returned as UTC.
 #[must_use]
 pub fn local_minute() -> usize {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 /// Number of the capability to change owners. (linux/capability.h)
 const CAP_CHOWN: u32 = 0;
 
-/// True if this process may give files to any owner (CAP_CHOWN); false if `/proc` does not tell.
+/// True if this process may give files to any owner (CAP_CHOWN); false without `/proc`.
 #[must_use]
 pub fn may_change_owners() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -70,7 +70,7 @@ impl SharedWords {
         }
     }
 
-    /// Takes a word, which is 0 then; 0 beyond the end. What was stored before it is visible.
+    /// Returns a word and sets it to 0, with acquire ordering; 0 beyond the end.
     #[must_use]
     pub fn take(&self, index: usize) -> u64 {
         self.word(index).map_or(0, |word| word.swap(0, Ordering::Acquire))

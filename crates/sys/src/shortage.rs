@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Least duration of a wait that counts as in vain. (chosen: files are closed many times a second)
-const IN_VAIN: Duration = Duration::from_secs(1);
+const MIN_FUTILE_WAIT: Duration = Duration::from_secs(1);
 
 /// Interval of attempts. (chosen: sessions close files many times a second)
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -49,7 +49,7 @@ fn is_wait_over() -> bool {
     WAIT_END.with(|end| end.borrow().as_ref().is_some_and(|end| end.load(Ordering::Relaxed)))
 }
 
-/// Calls a function again while it fails since descriptors, memory or threads are short.
+/// Calls a function, and retries it while descriptors, memory or threads are short.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub fn retry_shortage<T>(
     let mut wait = Wait::of(timeout);
     loop {
         match attempt() {
-            Err(e) if is_shortage(&e) && wait.goes_on() => {}
+            Err(e) if is_shortage(&e) && wait.sleep_unless_over() => {}
             done => return done,
         }
     }
@@ -74,26 +74,26 @@ struct Wait {
     deadline: Instant,
 }
 
-/// Time of the last wait in vain of this process: those that follow soon would be, too.
-static LAST_IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
+/// Time of the process's last wait in vain; waits soon after it are skipped.
+static LAST_FUTILE_WAIT: Mutex<Option<Instant>> = Mutex::new(None);
 
 impl Wait {
     fn of(timeout: Duration) -> Self {
         let began = Instant::now();
-        let last = *LAST_IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_in_vain = last.is_some_and(|at| at.elapsed() < SHORTAGE_TIMEOUT);
-        Self { began, deadline: if is_in_vain { began } else { began + timeout } }
+        let last = *LAST_FUTILE_WAIT.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_futile = last.is_some_and(|at| at.elapsed() < SHORTAGE_TIMEOUT);
+        Self { began, deadline: if was_futile { began } else { began + timeout } }
     }
 
     /// Waits for a moment; false once the wait is over.
-    fn goes_on(&mut self) -> bool {
+    fn sleep_unless_over(&mut self) -> bool {
         let now = Instant::now();
         if is_wait_over() {
             return false;
         }
         if now >= self.deadline {
-            if now - self.began >= IN_VAIN {
-                *LAST_IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+            if now - self.began >= MIN_FUTILE_WAIT {
+                *LAST_FUTILE_WAIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
             }
             return false;
         }
@@ -125,7 +125,7 @@ fn retry_within<T>(
     let mut wait = Wait::of(timeout);
     loop {
         match retry_on_intr(&mut open) {
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) if wait.goes_on() => {}
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) if wait.sleep_unless_over() => {}
             done => return done,
         }
     }

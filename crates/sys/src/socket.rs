@@ -206,7 +206,7 @@ pub fn grow_receive_window(s: impl AsFd, bytes: u32) -> io::Result<()> {
 ///
 /// From Linux 5.15 to the fix of commit 58d3aade20cd, a clamp at a window of 0 closes it for ever:
 /// `tcp_set_window_clamp` limits the threshold of the window to the one last advertised. The window
-/// is 0 when the buffer is full, and half of it is not filled between the look and the call.
+/// is 0 when the buffer is full, and half of it cannot fill between the check and the call.
 const CLAMPABLE_BUFFER_DIVISOR: u32 = 2;
 
 /// Largest window scale with which every window can shrink: units of 1 KiB, less than a segment.
@@ -232,9 +232,9 @@ pub fn limit_window_scale(s: impl AsFd) -> io::Result<()> {
     set_int(s.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, most)
 }
 
-/// Limits the receive window of a connection, or of a listener's, to `bytes`.
+/// Limits the receive window of a connection, or of those from a listener, to `bytes`.
 ///
-/// False, and nothing done, if so much data is unread that the window may be closed.
+/// Returns false, and changes nothing, if so much data is unread that the window may be closed.
 ///
 /// The kernel has a minimum of about 1 kB, and raises the clamp by itself while data flows: call
 /// this repeatedly to keep it. The value is read first, and set only if it differs. A window that
@@ -329,9 +329,9 @@ pub fn set_pacing(s: impl AsFd, bytes_per_sec: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a listening socket accept connections only with data, or after about `seconds` without.
+/// Defers the accepting of connections until they have data, for at most about `seconds`.
 ///
-/// Until then the kernel keeps up to `backlog` of them, without a socket each.
+/// Until then, the kernel keeps up to `backlog` of them as requests, without full sockets.
 ///
 /// # Errors
 ///
@@ -350,7 +350,7 @@ pub fn defer_accept(listener: impl AsFd, seconds: u8, backlog: u16) -> io::Resul
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    // Of a socket that listens already, it changes the backlog. (listen(2))
+    // For a socket that already listens, `listen` changes the backlog. (listen(2))
     // SAFETY: no memory is involved.
     if outcome != 0 || unsafe { libc::listen(fd, backlog.into()) } != 0 {
         return Err(io::Error::last_os_error());

@@ -1,7 +1,7 @@
 //! Extended attributes of open files, and of entries that cannot be opened.
 //!
-//! An entry is reached by its directory's descriptor in `/proc`, without following a link: Linux
-//! has calls for that from 6.13 on only.
+//! Entries are addressed through their directory's descriptor in `/proc`, without following links:
+//! dedicated system calls exist only from Linux 6.13 on.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,10 +18,10 @@ use rustix::io::Errno;
 /// `XATTR_LIST_MAX`)
 const MAX_BYTES: usize = 64 << 10;
 
-/// Attempts to read what another process changes meanwhile. (chosen: more than chance explains)
+/// Attempts to read a value that another process keeps changing. (chosen: never reached by chance)
 const MAX_TRIES: u32 = 10;
 
-/// File, directory, link or special file whose attributes are meant.
+/// File, directory, symbolic link or special file with attributes.
 #[derive(Debug)]
 pub struct XattrTarget<'t>(Reached<'t>);
 

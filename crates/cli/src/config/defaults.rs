@@ -19,7 +19,7 @@ use std::ffi::OsString;
 /// Keys of filters: the first match wins, so they follow those of the command line.
 const FILTERS: [&str; 5] = ["exclude", "include", "exclude-from", "include-from", "filter"];
 
-/// A command line, and what its defaults are chosen by.
+/// Command line, with the inputs that select its defaults.
 pub(super) struct Merge<'m> {
     pub(super) root: &'m Command,
     pub(super) name: &'m str,

@@ -31,7 +31,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Permission bits that let group and others change a file.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Flags that a count may repeat. (chosen: above all levels of -v)
+/// Maximum count of a repeated flag. (chosen: above all levels of -v)
 const MAX_COUNT: i64 = 9;
 
 /// Value of a key.
@@ -148,23 +148,23 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, String> {
 }
 
 /// Refuses a file that users other than root and this one may change.
-fn refuse_foreign(file: &File, shown: &str) -> Result<(), Trouble> {
-    let found = file.metadata().map_err(Trouble::Io)?;
+fn refuse_foreign(file: &File, shown: &str) -> Result<(), ReadError> {
+    let found = file.metadata().map_err(ReadError::Io)?;
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
     if !found.is_file() {
         let text = format!("the configuration file {shown} is not a regular file: replace it");
-        return Err(Trouble::Refused(text));
+        return Err(ReadError::Refused(text));
     }
     if owner != 0 && owner != geteuid().as_raw() {
         let text = format!(
             "the configuration file {shown} belongs to another user ({owner}): run chown root \
              {shown} and chmod go-w {shown}"
         );
-        return Err(Trouble::Refused(text));
+        return Err(ReadError::Refused(text));
     }
     match mode & WRITABLE_BY_OTHERS {
         0 => Ok(()),
-        _ => Err(Trouble::Refused(format!(
+        _ => Err(ReadError::Refused(format!(
             "other users may change the configuration file {shown} (mode {mode:04o}): run chmod \
              go-w {shown}"
         ))),
@@ -172,12 +172,12 @@ fn refuse_foreign(file: &File, shown: &str) -> Result<(), Trouble> {
 }
 
 /// Reason to refuse a file.
-enum Trouble {
+enum ReadError {
     Io(std::io::Error),
     Refused(String),
 }
 
-impl Trouble {
+impl ReadError {
     fn unwrap_or_else(self, describe: impl Fn(std::io::Error) -> String) -> String {
         match self {
             Self::Io(e) => describe(e),

@@ -1,4 +1,4 @@
-//! Defaults without effect on a command line: by the kinds of its operands, and by other keys.
+//! Defaults without effect, given the operands of a command line or other keys.
 
 use super::file::Entry;
 
@@ -53,8 +53,9 @@ const NEEDS: [(&str, &[&str]); 5] = [
     ("from0", &["files-from"]),
 ];
 
-/// Keys without effect if another one has a value: that key, its value, and their own values, all
-/// if there are none.
+/// Keys without effect while another key has a certain value.
+///
+/// Columns: the other key, its value, the key without effect, and its values concerned (none: all).
 const EXCLUDED: [(&str, &str, &str, &[&str]); 10] = [
     ("transport", "quic", "no-encryption", &[]),
     ("transport", "quic", "buffer", &[]),
@@ -113,7 +114,7 @@ pub(super) fn remove(entries: &mut Vec<Entry>, typed: impl Fn(&str) -> Option<St
             _ => {}
         }
     }
-    // Of two defaults, one for some routes gives way to the route in force.
+    // If both are defaults, the transport takes precedence over the keys that it excludes.
     for (key, value, excluded, values) in EXCLUDED.iter().filter(|row| row.0 == "transport") {
         if entries.iter().any(|entry| entry.key == *key && entry.text() == *value) {
             entries.retain(|entry| entry.key != *excluded || !is_one(values, &entry.text()));

@@ -1,10 +1,10 @@
-//! Keys of the tables of commands, and ways out for those that no command has.
+//! Keys of the command tables, and advice for unknown keys.
 
 use crate::foreign;
 use crate::nearest::nearest;
 use clap::Command;
 
-/// Settings of ssh whose flags have letters alone, with the keys that stand for them.
+/// Unknown keys that stand for ssh options, with the ssh_config(5) option to set.
 const SSH_KEYS: [(&[&str], &str); 5] = [
     (&["P", "port"], "Port"),
     (&["i", "identity", "identity-file"], "IdentityFile"),

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 /// Path of the system's file.
 const SYSTEM_FILE: &str = "/etc/bankfull/config.toml";
 
-/// Path of the file of the host's daemon. A command line with a directory leaves it out.
+/// Path of the file of the host's daemon. Not read if the command line names a directory.
 const DAEMON_FILE: &str = "/etc/bankfull/serve.toml";
 
 /// Path of the user's file beneath the directory of configurations.
@@ -174,7 +174,7 @@ pub(crate) struct DaemonSettings {
     pub(crate) certificate: Option<PathBuf>,
     /// Listening port.
     pub(crate) port: Option<u16>,
-    /// True if there is a file of the host's daemon, without shares: it is for none yet.
+    /// True if the file of the host's daemon exists, but defines no shares yet.
     pub(crate) has_no_share: bool,
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn daemon_settings(environment: &Environment) -> Result<DaemonSetting
     let content = load(environment, &root, Reader::Daemon)?;
     let mut settings = DaemonSettings::default();
     if content.shares.is_empty() {
-        // Then it is not the file of a daemon: one that serves ROOT does not read it.
+        // Without shares, no daemon uses the file: one that serves ROOT does not read it.
         settings.has_no_share = paths(environment, Reader::Daemon)
             .iter()
             .any(|path| path.ends_with(DAEMON_FILE) && path.exists());
@@ -227,7 +227,7 @@ pub(crate) struct KnownRemote {
 /// # Errors
 /// One line that names the file.
 pub(crate) fn remote(name: &str, environment: &Environment) -> Result<Option<KnownRemote>, String> {
-    // A file that is yet to be written is none.
+    // A configuration file that does not exist yet defines no remotes.
     let is_missing = environment.config.as_ref().is_some_and(|path| !path.exists());
     if is_missing {
         return Ok(None);

@@ -219,7 +219,7 @@ impl Remotes {
     }
 }
 
-/// Returns a path beneath an url; absolute paths are beneath it, too.
+/// Returns a path beneath a URL; absolute paths are relative to it, too.
 fn joined(url: &str, path: &[u8]) -> OsString {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
     let path = path.get(start..).unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) fn check(dir: &Path, paths: &[RememberedPath]) -> Result<Finding, Str
 fn write(dir: &Path) -> io::Result<Duration> {
     let path = dir.join(format!(".bankfull-doctor-{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-    // Nothing is left, whatever ends the program.
+    // The open file needs no name: nothing is left behind, however the program ends.
     fs::remove_file(&path)?;
     // Zeros might be compressed.
     let chunk: Vec<u8> = (0..CHUNK_BYTES as u64)

@@ -90,7 +90,7 @@ pub(super) fn datagrams(host: &Host, paths: &[RememberedPath]) -> Option<Finding
     let text = format!("QUIC may buffer {}, which bursts exceed", Bytes(least));
     let setting = names.map(|name| format!("{name}={useful}")).join(" ");
     let finding = Finding::note(topic, text, format!("sysctl -w {setting}"));
-    Some(finding.with_effect("fewer packets that --transport quic loses within the hosts"))
+    Some(finding.with_effect("fewer packets of --transport quic lost within the hosts"))
 }
 
 /// Congestion controls that the tuner may use.
@@ -130,7 +130,7 @@ fn is_root(host: &Host) -> bool {
 pub(super) fn protocol(host: &Host, paths: &[RememberedPath]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut trap = |(name, good): (&str, u64), text: String, effect: String| {
-        // Of switches, 2 is a kind of on.
+        // A switch may also be on with the value 2.
         let is_good = host.number(name).is_none_or(|value| (value > 0) == (good > 0));
         if !is_good {
             let setting = format!("sysctl -w {name}={good}");

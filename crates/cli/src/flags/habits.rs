@@ -1,4 +1,4 @@
-//! Flags of other programs that are accepted, as bankfull does always what they ask for.
+//! Accepted flags of other programs, which select the only behaviour that bankfull has.
 
 use clap::{ArgAction, Args};
 

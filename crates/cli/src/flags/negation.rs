@@ -5,7 +5,7 @@
 use super::habits::HEADING;
 use clap::{Arg, ArgAction, Command};
 
-/// Switches without one: rsync's `--no-recursive` asks for something else.
+/// Switches without a negation: rsync's `--no-recursive` has another meaning.
 const WITHOUT: [&str; 1] = ["recursive"];
 
 /// Further names: letters that rsync has for other flags than bankfull.
@@ -30,7 +30,7 @@ fn negation(command: &Command, flag: &Arg) -> Option<Arg> {
     let id = flag.get_id().as_str();
     let long = flag.get_long().filter(|_| is_switch && !is_idle && !WITHOUT.contains(&id))?;
     let mut names = match long.strip_prefix("no-") {
-        // --no-perms, which has --perms beside it, is one itself.
+        // A flag such as --no-perms is itself the negation of --perms.
         Some(positive) => vec![positive.to_owned()],
         None => {
             let aliases = flag.get_all_aliases().unwrap_or_default().into_iter();

@@ -18,8 +18,8 @@ pub(crate) struct Operands {
 
 /// The operands as clap sees them.
 ///
-/// One list, as clap reads a list before a last operand wrongly if flags stand between the two, or
-/// if the last one begins with a dash.
+/// A single list: clap misparses a list followed by a last operand if flags stand between the two,
+/// or if the last operand begins with a dash.
 #[derive(Debug, Args)]
 struct Places {
     /// Files and directories to copy (SRC), and last the destination (DST)

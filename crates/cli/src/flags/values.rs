@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_may_be_none_where_nothing_is_meant() {
+    fn seconds_accept_zero_where_it_has_a_meaning() {
         assert_eq!(seconds_or_none("0"), Ok(Duration::ZERO));
         assert_eq!(seconds_or_none("2.5"), Ok(Duration::from_millis(2500)));
         assert!(seconds_or_none("-1").is_err() && seconds_or_none("never").is_err());

@@ -1,7 +1,7 @@
 //! Flags of rsync and scp: those that bankfull does not have, and those with another meaning.
 //!
-//! [`adapted`] reads the arguments before clap does, and describes all flags in them that cannot
-//! be meant: unknown ones, and letters with a value here that took an operand for it. The table in
+//! [`adapted`] reads the arguments before clap does, and describes all flags that the user cannot
+//! have meant: unknown flags, and letters that consumed an operand as their value. The table in
 //! `docs/rsync.md` lists all flags of both programs, and a test compares it with this module.
 
 mod answers;
@@ -80,7 +80,7 @@ pub(crate) fn group_ending_with<'a>(
     groups.rfind(|(_, all)| all.ends_with(letter)).map(|(text, _)| text)
 }
 
-/// Returns a letter that may have taken an operand as its value, and the value: the last of such.
+/// Returns the last letter that may have consumed an operand, and that operand.
 pub(crate) fn letter_with_operand<'a>(words: &[Word<'a>]) -> Option<(char, &'a OsStr)> {
     words.iter().rev().find_map(|word| {
         let Word::Flags(text, Some(value)) = *word else { return None };
@@ -99,7 +99,7 @@ pub(crate) fn value_advice(flag: &str) -> &'static str {
     }
 }
 
-/// The arguments behind the name of a command.
+/// The arguments after the name of a command.
 struct Line<'a> {
     command: &'a clap::Command,
     words: &'a [Word<'a>],
@@ -215,7 +215,7 @@ impl Line<'_> {
     }
 }
 
-/// Describes a number behind `-p` or `-l`, which is no operand: a port of ssh, a limit of scp.
+/// Describes a number after `-p` or `-l` that is no operand: an ssh port, or scp's limit.
 fn number_of_ssh(letters: &str, next: &OsStr) -> Option<String> {
     let text = next.to_str().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
     let number: u64 = text.parse().ok().filter(|_| !Path::new(text).exists())?;

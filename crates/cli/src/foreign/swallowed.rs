@@ -1,4 +1,4 @@
-//! Letters that take an operand for their value: those of scp that have none in rsync.
+//! Letters with a value in scp but none in rsync, which may consume an operand.
 
 use super::answers::is_about;
 use crate::flags::port;
@@ -9,39 +9,39 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Letter with a value here, without one in rsync.
-pub(super) struct Letter {
+/// ShortFlagWithValue with a value here, without one in rsync.
+pub(super) struct ShortFlagWithValue {
     pub(super) letter: char,
     /// Its meaning here.
     meaning: &'static str,
-    /// Way to what it asks for in rsync.
+    /// Advice for a user who means rsync's letter.
     way_out: &'static str,
-    /// Name of its value; empty if its value is no way out.
+    /// Name of its value; empty if the advice does not mention the value.
     value: &'static str,
 }
 
 /// The letters.
-pub(super) const LETTERS: [Letter; 5] = [
-    Letter {
+pub(super) const LETTERS: [ShortFlagWithValue; 5] = [
+    ShortFlagWithValue {
         letter: 'i',
         meaning: "the identity file",
         way_out: "write --itemize-changes for rsync's list of changes",
         value: "FILE",
     },
-    Letter {
+    ShortFlagWithValue {
         letter: 'P',
         meaning: "the port of the ssh server",
         way_out: "leave it out to show progress",
         value: "PORT",
     },
-    Letter { letter: 'o', meaning: "an ssh option", way_out: "write --owner, or -a", value: "" },
-    Letter {
+    ShortFlagWithValue { letter: 'o', meaning: "an ssh option", way_out: "write --owner, or -a", value: "" },
+    ShortFlagWithValue {
         letter: 'F',
         meaning: "the configuration file of ssh",
         way_out: "write --filter 'dir-merge .rsync-filter'",
         value: "FILE",
     },
-    Letter { letter: 'J', meaning: "the jump host", way_out: "leave it out", value: "HOSTS" },
+    ShortFlagWithValue { letter: 'J', meaning: "the jump host", way_out: "leave it out", value: "HOSTS" },
 ];
 
 /// Bytes of a file that show if it is a key. (chosen: the longest certificates of ssh)
@@ -50,7 +50,7 @@ const KEY_BYTES: u64 = 64 << 10;
 /// Texts of which a key has one: of PEM and of OpenSSH, of public keys, and of PuTTY.
 const KEY_MARKS: [&str; 5] = ["-----BEGIN ", "ssh-", "ecdsa-", "sk-", "PuTTY-User-Key-File"];
 
-impl Letter {
+impl ShortFlagWithValue {
     /// Describes the letter in a group such as `-avi`.
     pub(super) fn in_group(&self, command: &clap::Command, all: &str) -> String {
         let Self { letter, meaning, value, .. } = self;
@@ -98,7 +98,7 @@ impl Letter {
         let is_dir = text.ends_with('/') || path.is_dir();
         match self.letter {
             'i' | 'F' if is_dir => Some(("the directory ", false)),
-            // A key on a token has a name of its own.
+            // A key on a hardware token is named by a PKCS #11 URI.
             'i' | 'F' if is_elsewhere && !path.exists() && !text.starts_with("pkcs11:") => {
                 Some(("the operand ", false))
             }

@@ -10,13 +10,13 @@ const RSYNC_LETTERS: &str = "vqcarRbudlLkKHpEAXogDtUNOJSnWxBeI@TyzCfF0s8hPiM46Vm
 pub(crate) enum Word<'a> {
     /// A long flag or letters, and the value in the next argument.
     Flags(&'a str, Option<&'a OsStr>),
-    /// Operand in front of `--`.
+    /// Operand before `--`.
     Operand(&'a OsStr),
-    /// `--`, an operand behind it, or a flag that is not UTF-8.
+    /// `--`, an operand after it, or a flag that is not UTF-8.
     Other(&'a OsStr),
 }
 
-/// Splits the arguments behind the name of a command.
+/// Splits the arguments after the name of a command.
 pub(crate) fn words<'a>(command: &clap::Command, arguments: &'a [OsString]) -> Vec<Word<'a>> {
     let mut rest = arguments.iter().map(OsString::as_os_str);
     let mut words = Vec::new();

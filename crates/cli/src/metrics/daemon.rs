@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 const MIN_GOODPUT: f64 = 125e3;
 const GOODPUT_BUCKETS: u16 = 16;
 
-/// Bytes from which the goodput of a session says something about its path. (chosen: less is over
-/// within its start)
+/// Minimum size of a session whose goodput is recorded. (chosen: smaller ones end during startup)
 const MIN_GOODPUT_BYTES: u64 = 1 << 20;
 
 /// Age of the daemon's state from which it is read again. (chosen: far below the interval of
@@ -73,18 +72,18 @@ struct Accepting {
 
 impl Accepting {
     fn new(server: Arc<Server>, drain: Cancel) -> Self {
-        let seen = Mutex::new((server.accept_turns(), Instant::now()));
+        let seen = Mutex::new((server.accept_iterations(), Instant::now()));
         Self { server, drain, seen }
     }
 
     /// True unless the loop hangs; one that has ended to drain does not.
     fn check(&self) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = self.server.accept_turns();
+        let turns = self.server.accept_iterations();
         if turns != seen.0 {
             *seen = (turns, Instant::now());
         }
-        // A first look after a long time sees the turns of the meantime.
+        // The first check after a long pause sees the iterations during that pause.
         self.drain.is_cancelled() || seen.1.elapsed() < MAX_ACCEPT_TIME
     }
 }

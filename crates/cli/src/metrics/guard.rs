@@ -42,7 +42,7 @@ impl StatusMetrics {
             ("engaged", "1 while windows are decided", &self.is_engaged),
             (
                 "rolled_back",
-                "1 while windows stay free, as less arrived with them",
+                "1 while windows stay free, as less data arrived while they were set",
                 &self.is_rolled_back,
             ),
         ] {

@@ -22,7 +22,7 @@ const END_TIME: Duration = Duration::from_secs(1);
 /// Output of the guard, which never waits for its reader: windows would be lifted meanwhile.
 pub(crate) struct GuardOutput {
     output: Output,
-    /// Rests that standard output and standard error have not taken yet.
+    /// Output that is not yet written to standard output and standard error.
     backlogs: [Backlog; 2],
     is_json: bool,
     /// Present if the table is shown.
@@ -149,7 +149,7 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
 fn status_line(status: &Status, lost: u64) -> String {
     let capacity = status.capacity.map_or(String::new(), |capacity| format!(" of {capacity}"));
     let state = match () {
-        () if status.is_rolled_back => "windows free, as less arrived with them",
+        () if status.is_rolled_back => "windows free, as less data arrived while they were set",
         () if status.is_engaged => "windows fit the port",
         () => "windows free",
     };

@@ -62,7 +62,7 @@ const CONNECTING_DELAY: Duration = Duration::from_secs(1);
 /// State of a gathering.
 struct Gathering {
     sources: Sources,
-    /// Announcement until the first event. Errors about the command line so precede it.
+    /// Announcement, held back until the first event: command-line errors come before it.
     plan: Option<String>,
     /// Warnings shown; many sources may send the same one.
     warned: HashSet<String>,

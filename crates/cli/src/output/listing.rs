@@ -22,7 +22,7 @@ pub(super) struct Listing {
     is_long: bool,
     /// Entries that are shown at the end, by name; `None`: each is shown at once.
     sorted: Option<BTreeMap<PathBuf, Vec<u8>>>,
-    /// True on a terminal, which must not act on names.
+    /// True on a terminal, which must not interpret control characters in names.
     escapes: bool,
     failed: FailureFold,
 }

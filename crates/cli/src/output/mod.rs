@@ -72,7 +72,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Returns what a command shows that does not itemize.
+    /// Returns the entries that a command without itemized changes lists.
     pub(crate) fn of_dry_run(dry_run: bool) -> Self {
         Self { dry_run, itemizes: false }
     }

@@ -143,7 +143,7 @@ fn transferred(summary: &Summary) -> String {
     }
 }
 
-/// Number of failed entries; the limit of deletions is counted as one, and is none.
+/// Returns the number of failed entries, without the one that stands for the deletion limit.
 fn failed_entries(summary: &Summary) -> u64 {
     summary.failed_files.saturating_sub(summary.is_delete_limited.into())
 }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn linked_files_are_no_skipped_ones() {
+    fn linked_files_do_not_count_as_skipped() {
         let mut summary = Summary::default();
         (summary.skipped_files, summary.skipped_bytes) = (3, Bytes(30));
         (summary.linked_files, summary.linked_bytes) = (2, Bytes(20));

@@ -82,7 +82,7 @@ pub(super) struct Thinned<T> {
     /// Distance between kept items.
     every: usize,
     skipped: usize,
-    /// Number of items from which the distance doubles, halved.
+    /// Half the number of items at which the distance doubles.
     limit: usize,
     /// Dropped item that the next kept one also represents.
     pending: Option<T>,

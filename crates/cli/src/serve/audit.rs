@@ -26,8 +26,8 @@ const MAX_WAITING_LINES: usize = 1000;
 /// Time in which waiting lines are written at the end. (chosen: below the time of the end itself)
 const END_TIME: Duration = Duration::from_secs(1);
 
-/// Refused clients that have a line in each minute; others are counted. (chosen: strangers fill no
-/// disk: 20 MB a day)
+/// Maximum number of refused clients logged per minute; further ones are only counted. (chosen: 20
+/// MB a day, so that strangers cannot fill a disk)
 const MAX_REFUSED: u64 = 60;
 const REFUSED_PERIOD: Duration = Duration::from_secs(60);
 
@@ -122,7 +122,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Counts one. Returns whether it has a line, and how many had none in the minute before.
+    /// Counts a client. Returns whether it is logged, and how many of the minute before were not.
     fn admit(&mut self, now: Duration) -> (bool, u64) {
         let mut left_out = 0;
         if now.saturating_sub(self.began) >= REFUSED_PERIOD {
@@ -256,7 +256,7 @@ impl EventSink for AuditSink<'_> {
                 (None, Err(error)) if error.kind() == ErrorKind::Refused => {
                     log.add_refused(peer, error, now);
                 }
-                // No client of this program, or one that has left.
+                // Not a client of this program, or a client that disconnected before its request.
                 (None, _) => {}
             }
         }

@@ -75,7 +75,7 @@ fn bind(flags: ServeFlags, environment: Environment, shares: Vec<Share>) -> Resu
     Ok(Bound { server, serving, rules, audit_file, metrics_port })
 }
 
-/// A token that is created with the daemon; it goes again if that does not start.
+/// A token created with the daemon, and removed again if the daemon does not start.
 struct Invited {
     store: Store,
     name: String,
@@ -89,7 +89,7 @@ impl Invited {
         Ok(Self { store, name, token })
     }
 
-    /// Returns the invite, with which the token stays.
+    /// Returns the invite, and keeps the token.
     fn line(mut self, server: &Server, served: &Served) -> String {
         let address = server.local_addr();
         let host = match address.ip() {
@@ -108,7 +108,7 @@ impl Invited {
 impl Drop for Invited {
     fn drop(&mut self) {
         if self.token.is_some() {
-            tokens::take_back(&self.store, &self.name);
+            tokens::remove_created(&self.store, &self.name);
         }
     }
 }
@@ -157,9 +157,8 @@ fn log_start(serving: &Serving) {
     }
 }
 
-/// Time in which sessions end after the daemon has told them to; then it does not wait for them.
-/// (chosen: the final message to a client has a second; a thread that a disk or file system blocks
-/// may take for ever)
+/// Longest wait for sessions to end after an abort. (chosen: the final message to a client has a
+/// second; a thread that a disk or file system blocks may take forever)
 const ABORT_TIMEOUT: Duration = Duration::from_millis(1700);
 
 /// Time to write the last line of the log. (chosen: far more than a line takes)
@@ -207,7 +206,7 @@ fn run_until_signalled(
     let (start_draining, end_sessions) = (step(&drain), step(&abort));
     let (first_signal, signals) = mpsc::channel();
     let second_signal = first_signal.clone();
-    // Started now: later, threads may be short.
+    // Started now, as no thread may be available later.
     let end = move || {
         if signals.recv().is_ok() {
             let _ = signals.recv_timeout(drain_timeout);
@@ -238,7 +237,7 @@ fn run_until_signalled(
     server.run(&AuditSink { log: audit_log, next: &counted }, &drain, &abort)
 }
 
-/// True unless the daemon runs on a terminal, whose end stops it.
+/// True unless the daemon runs on a terminal, whose closing stops it.
 fn is_service() -> bool {
     !std::io::stdin().is_terminal()
 }

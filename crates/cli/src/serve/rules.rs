@@ -146,7 +146,7 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
         let (ask, asked) = mpsc::channel();
         let kept = ask.clone();
         let work = move || {
-            // With its own end, the channel stays open.
+            // A sender of its own keeps the channel open.
             let _kept = kept;
             let mut seen = self.rules.first_version;
             let mut failure = None;
@@ -207,7 +207,7 @@ impl<W: Fn(String) + Send + 'static> Reloader<W> {
         Ok(())
     }
 
-    /// Refuses rules without tokens in place of those with some: a lost file opens no daemon.
+    /// Refuses to drop the token requirement: a lost file must not open the daemon.
     fn refuse_opening(&self, needs_token: bool) -> Result<(), Error> {
         if needs_token || !self.server.needs_token() {
             return Ok(());

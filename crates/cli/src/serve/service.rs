@@ -8,19 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Least interval of the watchdog's signs. (chosen: a manager that asks for more gets no more)
+/// Minimum interval of watchdog notifications. (chosen: a manager that requests a shorter one does
+/// not get it)
 const MIN_WATCHDOG_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Interval at which the time for the end is extended. (chosen: far below a manager's usual time)
+/// Interval at which the stop timeout is extended. (chosen: far below a manager's usual timeout)
 const STOP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time for the end itself. (chosen: more than the daemon waits for threads)
+/// Time for the shutdown after the drain. (chosen: more than the daemon waits for threads)
 const END_MARGIN: Duration = Duration::from_secs(5);
 
 /// Interval at which the status of the daemon is sent. (chosen: `systemctl status` shows it)
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Tells the service manager; there may be none.
+/// Notifies the service manager, if there is one.
 fn notify(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }
@@ -63,7 +64,7 @@ pub(super) fn stopping(drain_timeout: Duration) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }
-    // Again and again: one extension is 71 minutes at most.
+    // Repeatedly, since a single extension is limited to 71 minutes.
     let extend = move || {
         let started = Instant::now();
         while started.elapsed() < drain_timeout {
@@ -78,8 +79,8 @@ pub(super) fn stopping(drain_timeout: Duration) {
 
 /// Starts the thread that reports the daemon's state, if there is a service manager.
 ///
-/// The watchdog's sign is given only while the daemon accepts connections: one that hangs gets
-/// restarted.
+/// The watchdog is notified only while the daemon accepts connections, so that the manager restarts
+/// one that hangs.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -92,9 +93,9 @@ pub(super) fn watch(server: &Arc<Server>) -> Result<(), Error> {
     let interval = watchdog.map(|limit| (limit / 2).max(MIN_WATCHDOG_INTERVAL));
     let server = Arc::clone(server);
     let report = move || {
-        let (mut seen, mut since_status) = (server.accept_turns(), STATUS_INTERVAL);
+        let (mut seen, mut since_status) = (server.accept_iterations(), STATUS_INTERVAL);
         loop {
-            let turns = server.accept_turns();
+            let turns = server.accept_iterations();
             if watchdog.is_some() && turns != seen {
                 notify(&[NotifyState::Watchdog]);
                 seen = turns;
@@ -114,7 +115,7 @@ pub(super) fn watch(server: &Arc<Server>) -> Result<(), Error> {
     started.map(drop).map_err(|e| Error::thread_start(&e))
 }
 
-/// Returns the socket by which the service manager has started this daemon, if any.
+/// Returns the socket that the service manager has passed to this daemon, if any.
 ///
 /// # Errors
 /// Several sockets, or one that is no listening TCP socket.

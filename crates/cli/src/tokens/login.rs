@@ -50,7 +50,7 @@ fn usage(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Usage, text)
 }
 
-/// Returns the directory of the configuration file.
+/// Returns the configuration file and its directory, which is created if missing.
 fn own_dir(environment: &Environment) -> Result<(PathBuf, PathBuf), Error> {
     let file = config::user_file(environment).ok_or_else(|| {
         usage("there is no configuration file to store it in: set HOME, or unset BANKFULL_CONFIG")
@@ -201,8 +201,8 @@ impl HiddenInput {
 
 impl Drop for HiddenInput {
     fn drop(&mut self) {
-        // What follows the line must not reach the shell: it may be a part of the secret. A
-        // terminal that is gone needs nothing.
+        // Input after the line must not reach the shell, as it may be part of the secret. If the
+        // terminal is gone, there is nothing to restore.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }

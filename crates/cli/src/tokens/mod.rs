@@ -118,8 +118,8 @@ pub(crate) fn add(store: &Store, name: &str) -> Result<String, Error> {
 }
 
 /// Removes a token that was just added.
-pub(crate) fn take_back(store: &Store, name: &str) {
-    // What remains can be revoked.
+pub(crate) fn remove_created(store: &Store, name: &str) {
+    // On failure, the user can revoke the token.
     let _ = store.change(|tokens| {
         tokens.remove(name);
         Ok(())
@@ -146,7 +146,7 @@ struct Tokens<'f> {
     certificate: Option<PathBuf>,
     /// Port in the daemon's file.
     port: Option<u16>,
-    /// True if the host's daemon has no share yet, whose tokens these would be.
+    /// True if the tokens are for the host's daemon, which has no share yet.
     has_no_share: bool,
 }
 

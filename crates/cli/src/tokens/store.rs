@@ -158,7 +158,7 @@ impl Store {
         let file = options.open(dir.join(format!(".{FILE_NAME}.lock")))?;
         let (owner, own) = (fs::metadata(dir)?, file.metadata()?);
         if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
-            // Others than root may not; then it is their own.
+            // Only root may change the owner; for others, the file stays their own.
             let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
         }
         Ok(file)
@@ -182,7 +182,7 @@ impl Store {
             let (owner, own) =
                 (earlier.clone().map_or_else(|| fs::metadata(dir), Ok)?, file.metadata()?);
             if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
-                // Others than root may not; then it is their own.
+                // Only root may change the owner; for others, the file stays their own.
                 let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
             }
             if let Some(earlier) = earlier {
@@ -266,7 +266,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Stored>, String> {
     Ok(tokens)
 }
 
-/// Parses a time; one from now on would begin anew each time.
+/// Parses an absolute time; a relative one would start anew with each read.
 fn time(key: &str, text: &str) -> Result<SystemTime, String> {
     instant(text).ok_or_else(|| format!("{key} takes a time such as 2027-01-31T18:00:00Z"))
 }
@@ -361,7 +361,7 @@ mod tests {
         let store = store(&dir);
         let refuse = |_: &mut BTreeMap<_, _>| Err(Error::new(ErrorKind::Usage, "no"));
         assert!(store.change(refuse).is_err() && store.version().is_none());
-        // What could not be read again is not written.
+        // A token that could not be read back is not written.
         let mut late = stored("late");
         late.grant.expires = Some(UNIX_EPOCH + Duration::from_secs(400_000_000_000));
         let insert = |tokens: &mut BTreeMap<_, _>| {

@@ -1,5 +1,5 @@
-//! Deletion at the destination: the same entries stay as with rsync(1), and nothing is deleted when
-//! something speaks against it.
+//! Deletion at the destination: the same entries stay as with rsync(1), and nothing is deleted if a
+//! safety check fails.
 //!
 //! `BANKFULL_SEED` replays one case, `BANKFULL_CASES` sets their number.
 
@@ -155,7 +155,7 @@ fn compare(seed: u64, daemon: &Daemon, root: &Path) -> bool {
     assert_eq!(done.code, Some(0), "{context}");
     assert!(matches!(rsync.status.code(), Some(0 | 23)), "{context}");
     assert_eq!(described(&ours), described(&theirs), "{context}");
-    // What files of rules that are copied first say, a dry run does not know.
+    // A dry run does not know the rules in merge files that the copy itself brings.
     let has_rules = flags.iter().any(|flag| flag.contains(".rules"));
     assert!(has_rules || planned.figure("deleted") == done.figure("deleted"), "{context}");
     done.figure("deleted") > 0

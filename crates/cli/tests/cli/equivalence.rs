@@ -211,7 +211,7 @@ impl Case<'_> {
         let is_same_end = (done.code == Some(0)) == output.status.success();
         assert!(is_same_end || leaves_out && done.code == Some(0), "{context}");
         if !output.status.success() {
-            // What was in the way stays; how far each program came beside it is its own affair.
+            // The obstacle stays; the programs may differ in what else they have copied.
             return false;
         }
         let [source, ours, theirs] = [self.source, self.ours, self.theirs].map(facts);
@@ -274,7 +274,7 @@ fn make_places(root: &Path, seed: u64, rng: &mut Rng, flags: &[String]) -> [Path
         let is_same = copy.exists() && content(&copy) == content(path);
         match is_same && rng.below(2) == 0 {
             true => drop(change("touch", &["-r", copy.to_str().unwrap()], path)),
-            // Directories are not of the moment, in which rsync changes the copy.
+            // Directories must not have the present time, which rsync gives to those of the copy.
             false if path.is_file() || path.is_dir() => {
                 let seconds = format!("@{}", 1_500_000_001 + rng.below(100_000_000));
                 change("touch", &["-d", &seconds], path);

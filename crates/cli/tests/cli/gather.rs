@@ -89,7 +89,7 @@ fn failed_sources_do_not_stop_the_others() {
     for number in 0..2 {
         assert_same(&many.tree(number), &many.copied_to(number));
     }
-    assert!(!many.landed_from(locked.port).exists());
+    assert!(!many.destination_from(locked.port).exists());
     let ended = ended(&done.events());
     let kinds: Vec<_> = ended.iter().map(|event| event["kind"].as_str()).collect();
     assert_eq!(kinds, [Some("refused"), None, Some("network"), None]);
@@ -121,7 +121,7 @@ fn lost_source_resumes_with_the_same_command() {
     proxy.mend();
     let done = run(&mut many.gather(&[], &sources)).expect(0);
     assert!(done.figure("resumed_bytes") > 0, "{}", done.out);
-    let copied_to = many.landed_from(proxy.port);
+    let copied_to = many.destination_from(proxy.port);
     assert_same(&many.tree(1), &copied_to);
     assert!(litter(&copied_to).is_empty());
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Hosts of the guides, which are all the one of the ssh server.
+/// Hosts that the guides name; each stands for the host of the ssh server.
 const HOSTS: [&str; 3] = ["host", "one", "two"];
 
 /// Top directories of the guides.

@@ -1,4 +1,4 @@
-//! `--itemize-changes`: the same lines as rsync(1) prints, before and while the same is done.
+//! `--itemize-changes`: the same lines as rsync(1) prints, in a dry run and in the copy.
 //!
 //! `BANKFULL_SEED` replays one case, `BANKFULL_CASES` sets their number.
 
@@ -117,9 +117,9 @@ struct Ignored {
 
 /// Returns lines in their order, without what the programs show differently.
 ///
-/// The programs choose different first names of an inode, and bankfull knows no attributes of the
-/// further ones. With ACLs, rsync shows modes and ACLs by its order of work; of what had set-id
-/// bits, it does not show changed owners and modes.
+/// The programs choose different first names of an inode, and bankfull reports no attributes of the
+/// further ones. With ACLs, the modes and ACLs that rsync shows depend on its order of work. Rsync
+/// does not show changed owners and modes of entries that had set-id bits.
 fn comparable(lines: &[String], ignored: &Ignored) -> BTreeSet<String> {
     let Ignored { groups, has_acls, owners } = ignored;
     let without_modes = |line: &String| {

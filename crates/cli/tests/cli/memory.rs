@@ -100,7 +100,7 @@ fn moved(client: &Running) -> u64 {
 /// Checks that a daemon with a stalled disk respects `--max-memory`. It uses more without it,
 /// continues after the stall, and releases the memory.
 fn check_stalled_disk(transport: &str) {
-    // Sequentially, as the amount of some seconds counts.
+    // One test at a time, since the amount of data in some seconds is measured.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if is_over_path() {

@@ -252,7 +252,7 @@ fn ordinary_user_keeps_what_rsync_keeps() {
             .arg(own.join("copy"));
         let done = run(&mut command);
         assert_eq!(done.code, Some(0), "{seed}: {}", done.err);
-        // What an ordinary user cannot keep, rsync leaves alone as such a user.
+        // Run as an ordinary user, rsync ignores metadata that such a user cannot keep.
         let mut rsync = Command::new("setpriv");
         rsync.args(["--reuid=65534", "--regid=65534", "--clear-groups", "rsync", "-niaHX"]);
         let rsync =

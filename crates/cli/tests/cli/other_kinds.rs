@@ -51,7 +51,7 @@ fn entries_of_other_kinds_are_replaced_as_by_rsync() {
     for flags in [
         &[][..],
         &["-n"],
-        // What has an entry of another kind in its place exists.
+        // An entry counts as existing if one of another kind is in its place.
         &["--existing"],
         &["--ignore-existing", "--ignore-errors"],
         &["--ignore-existing", "--ignore-errors", "-n"],

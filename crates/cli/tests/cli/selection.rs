@@ -329,7 +329,7 @@ fn loop_of_links_fails_alone() {
     symlink("..", here.join("s/a/up")).unwrap();
     symlink("itself", here.join("s/itself")).unwrap();
     let done = expect_entries(&here, &["-L"], 23, &["s", "s/a", "s/f"]);
-    done[0].fails(&["s/a/up: by its links it is a directory above it"]);
+    done[0].fails(&["s/a/up: through symlinks it is a directory above it"]);
     done[0].fails(&["cannot follow the link", "s/itself"]);
 }
 
@@ -397,7 +397,7 @@ fn copy_into_a_followed_directory_ends() {
     fs::create_dir(here.join("to")).unwrap();
     symlink("../..", here.join("s/d/all")).unwrap();
     let done = run(cp().arg("-L").arg(here.join("s")).arg(here.join("to"))).expect(23);
-    done.fails(&["by its links it is the destination of this copy"]);
+    done.fails(&["through symlinks it is the destination of this copy"]);
 }
 
 /// Fetches with flags from a server that announces an entry beneath the destination.

@@ -59,7 +59,7 @@ fn service_manager_learns_of_each_state() {
     daemon.running().signal(Signal::HUP);
     manager.until("RELOADING=1");
     manager.until("READY=1");
-    // While it is stopped, there is no sign.
+    // While the daemon is stopped, it sends no watchdog notification.
     daemon.running().signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(300));
     manager.0.set_nonblocking(true).unwrap();

@@ -141,7 +141,7 @@ fn token_permits_its_directory_and_direction_alone() {
     let local = |name: &str| here.join(name).display().to_string();
     copy(&reader, there.url("data/alice/x"), local("x")).expect(0);
     let outside = copy(&reader, there.url("data/"), local("all"));
-    outside.expect(5).says(&["the token reader is for data/alice alone"]);
+    outside.expect(5).says(&["the token reader is limited to data/alice"]);
     copy(&reader, there.url("logs/l"), local("l")).expect(3).says(&["there is no share \"logs\""]);
     copy(&reader, local("f"), there.url("data/alice/")).expect(5).says(&["not permit uploads"]);
     copy(&writer, local("f"), there.url("data/f")).expect(0);
@@ -208,7 +208,7 @@ fn lost_tokens_do_not_open_the_daemon() {
         run(shared.daemon.cp().arg(url).arg(here.join("x")))
     };
     copy().expect(5).says(&["a token is needed"]);
-    // A file that is no use is tried again until it is one, with one warning.
+    // An unusable file is read again until it is usable, with a single warning.
     write_file(&shared.here.join("state/tokens.toml"), b"[token.x");
     wait_until("the daemon warns", || warned("line 1") > 0);
     copy().expect(5);

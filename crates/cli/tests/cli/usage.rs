@@ -96,7 +96,7 @@ fn invalid_number_names_the_limits() {
         (&["cp", "--streams", "four", "a", "b"][..], "write a number from 1 to 64"),
         (&["cp", "-P", "abc", "a", "h:b"], "write a number from 1 to 65535"),
         (&["cp", "--max-rate", "9", "a", "h:b"], "\"9\" is not a rate: write 100mbit, 1.5gbit"),
-        (&["cp", "--schedule", "8-9=1mbit,*=max", "a", "b"], "\"8-9\" is no range of times: write"),
+        (&["cp", "--schedule", "8-9=1mbit,*=max", "a", "b"], "\"8-9\" is not a time range: write"),
         (&["cp", "--schedule", "00:00-12:00=max", "a", "b"], "12:00 has no rate: add a range, or"),
         (&["cp", "--schedule", "*=0", "a", "b"], "\"0\" would pause the copy, which a schedule"),
         (&["serve", ".", "--max-connections", "x"], "write a number from 2 to 65535"),

@@ -31,7 +31,7 @@ struct Epoch {
 }
 
 impl Cubic {
-    /// Records a congestion event at this window; the caller reduces it to [`BETA`] of it.
+    /// Records a congestion event at `window`, which the caller then multiplies by [`BETA`].
     pub fn on_loss(&mut self, window: f64) {
         self.epoch = None;
         // Fast convergence (RFC 9438 §4.7).

@@ -1,8 +1,8 @@
 //! Data that is in flight because its acknowledgements are aggregated.
 //!
-//! On the reverse path, in the receiver's thread or in a radio link, acknowledgements wait for each
-//! other and then arrive at once. More than the bandwidth-delay product must be in flight until the
-//! next ones. (draft-ietf-ccwg-bbr-05 §5.5.9, BBRUpdateACKAggregation)
+//! On the reverse path, in the receiver's thread or on a radio link, acknowledgements accumulate
+//! and then arrive in a batch. More than the bandwidth-delay product must be in flight until the
+//! next batch. (draft-ietf-ccwg-bbr-05 §5.5.9, BBRUpdateACKAggregation)
 
 use super::rate_sampler::MaxFilter;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 /// Window allowance for aggregated acknowledgements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExtraAcked {
-    /// Begin of the current aggregate.
+    /// Start of the current aggregate.
     started: Duration,
     /// Bytes acknowledged since.
     acked: u64,
-    /// Bytes beyond those that the bandwidth explains.
+    /// Bytes acknowledged beyond the estimated bandwidth.
     excess: MaxFilter,
 }
 

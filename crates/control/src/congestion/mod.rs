@@ -28,11 +28,11 @@ use std::time::Duration;
 /// paced)
 const INITIAL_CWND_DATAGRAMS: u64 = 32;
 
-/// Growth tried by probes after those with loss, at least: a quarter of the first. (chosen:
-/// it fits into a queue of a tenth of the BDP)
+/// Minimum growth tried by probes after lossy ones: a quarter of the initial growth. (chosen: the
+/// excess fits into a queue of a tenth of the BDP)
 const MIN_BW_GROWTH: f64 = 1.0 + (BW_GROWTH - 1.0) / 4.0;
 
-/// Rounds in a row without that growth after which the path is full. (BBR: 3)
+/// Consecutive rounds without growth after which the path counts as full. (BBR: 3)
 const MAX_FULL_BW_COUNT: u32 = 3;
 
 /// RTT increase that indicates a standing queue, as a fraction of the minimum RTT. (HyStart++, RFC
@@ -50,11 +50,11 @@ const CYCLE_ROUNDS: u64 = 8;
 /// (BBRQuantizationBudget)
 const HOST_BURSTS: u64 = 3;
 
-/// Rounds after a reduction in which growth is not followed by another probe at once: two cycles.
-/// (measured, docs/algorithms/sensitivity-quic.md: after one cycle, more is sent again)
+/// Rounds after a reduction in which growth does not trigger another probe: two cycles. (measured,
+/// docs/algorithms/sensitivity-quic.md: with one cycle, more is retransmitted)
 const REGROWTH_ROUNDS: u64 = 2 * CYCLE_ROUNDS;
 
-/// Index of the first round: late enough after the initial `last_reduction`.
+/// Index of the first round: beyond those that follow the initial `last_reduction` of 0.
 const FIRST_ROUND: u64 = REGROWTH_ROUNDS;
 
 /// Cruising rounds after probes with loss, at most. (BBR's limit of rounds between probes: 63)
@@ -73,13 +73,14 @@ const PROBE_RTT_CWND_GAIN: f64 = 0.5;
 /// Fraction of the bandwidth at which data is paced. (BBR's PacingMarginPercent: 1)
 const PACING_MARGIN: f64 = 0.99;
 
-/// Loss per round that counts even without a queue. (chosen: no path loses a fifth at random;
-/// measured: without it twice as much is lost at a policer, in crates/lab/tests/virtual_kinds.rs)
+/// Loss rate of a round above which losses count even without a queue. (chosen: no path loses a
+/// fifth at random; measured: otherwise a policer drops twice as much,
+/// crates/lab/tests/virtual_kinds.rs)
 const MAX_RANDOM_LOSS: f64 = 0.2;
 
-/// Overflows after a reduction, in a cycle, that this sender may cause. (measured, beside four
-/// CUBIC flows in congestion/tests.rs: with more, it takes 2.6 shares; with fewer, web flows have
-/// less)
+/// Overflows within a cycle of a reduction that are attributed to this sender. (measured, beside
+/// four CUBIC flows in congestion/tests.rs: with more, it takes 2.6 fair shares; with fewer, web
+/// flows get less)
 const MAX_LATER_OVERFLOWS: u32 = 2;
 
 /// State of the controller, as in BBR.
@@ -89,7 +90,7 @@ enum State {
     Startup,
     /// A window of one bandwidth-delay product, until the queue of `Startup` is drained.
     Drain,
-    /// Sends at the bandwidth for as many more rounds.
+    /// Sends at the estimated bandwidth for this many more rounds.
     Cruise(u64),
     /// Sends more than the bandwidth for a round.
     Up,
@@ -118,7 +119,7 @@ pub struct ModelBased {
     round: Round,
     probe: Probe,
     overflows: Overflows,
-    /// Highest bandwidth before the path may be full, and rounds without growth since.
+    /// Bandwidth at the last growth, and the number of rounds without growth since then.
     /// (BBR.full_bw, BBR.full_bw_count)
     full_bw: (f64, u32),
     /// Time at which pacing allows the next burst.
@@ -129,7 +130,8 @@ pub struct ModelBased {
 #[derive(Debug, Clone, Copy)]
 struct Startup {
     cwnd: u64,
-    /// RTT with the queue of other flows: of the first two rounds, and of those before growth.
+    /// RTT including the queue of other flows: maximum of the first two rounds and those before
+    /// growth.
     rtt: Option<Duration>,
     /// RTT of the last round.
     prior_rtt: Option<Duration>,
@@ -152,7 +154,7 @@ struct Probe {
     was_undrained: bool,
     /// Queueing delay that other flows cause.
     cross_traffic_delay: Duration,
-    /// Earliest time of the next trial that measures it.
+    /// Earliest time of the next `ProbeRtt` that measures this delay.
     next_trial: Duration,
 }
 
@@ -248,7 +250,7 @@ impl ModelBased {
                 let bw = self.bw().unwrap_or_default();
                 let queued = bw * self.probe.cross_traffic_delay.as_secs_f64();
                 let window = (bdp * CWND_GAIN + queued) as u64 + self.extra_acked.bytes();
-                window.max(self.hosts_share())
+                window.max(self.host_held_bytes())
             }
         };
         Bytes(window.max(self.min_cwnd()))
@@ -288,7 +290,7 @@ impl ModelBased {
 
     /// Sets the size of a datagram after a change of the path MTU.
     ///
-    /// A smaller one follows a time in which most data was lost: the model begins anew.
+    /// A decrease follows a period in which most data was lost, so the model restarts.
     pub fn on_mtu_update(&mut self, datagram_size: Bytes) {
         let is_smaller = datagram_size.0 < self.datagram_size;
         self.datagram_size = datagram_size.0;
@@ -306,7 +308,7 @@ impl ModelBased {
         (self.max_bw, self.bw_shortterm) = (MaxFilter::default(), f64::INFINITY);
         self.extra_acked = ExtraAcked::default();
         self.next_send = Duration::ZERO;
-        // Its losses are those of the path before.
+        // The losses of the current round belong to the previous path.
         self.round.app_limited = true;
     }
 
@@ -320,7 +322,7 @@ impl ModelBased {
         };
         // Lateness is compensated, up to a burst.
         let earliest = now.saturating_sub(time(self.send_quantum()));
-        // No window takes longer; the bandwidth may have fallen since.
+        // Upper bound: the time to send a full window. The estimated bandwidth may have fallen.
         let min_rtt = self.min_rtt.map_or(Duration::ZERO, |(min_rtt, _)| min_rtt);
         let latest = now + min_rtt.mul_f64(CWND_GAIN);
         self.next_send = (self.next_send.max(earliest) + time(bytes)).min(latest);
@@ -364,8 +366,8 @@ impl ModelBased {
     /// Records the end of a batch of acknowledgements, with the bytes still in flight.
     pub fn on_end_acks(&mut self, in_flight: Bytes, app_limited: bool) {
         self.sampler.on_end_acks(self.delivered, in_flight.0, app_limited);
-        if self.bdp().is_some_and(|bdp| in_flight.0 <= self.hosts_share().max(bdp as u64)) {
-            // Beside other flows, or after an outage, there may be more soon.
+        if self.bdp().is_some_and(|bdp| in_flight.0 <= self.host_held_bytes().max(bdp as u64)) {
+            // Beside other flows, or after an outage, more bandwidth may soon be available.
             let is_limited = self.bw_shortterm.is_finite() || self.has_queue(&self.round);
             self.state = match self.state {
                 State::Drain if is_limited => State::Cruise(0),
@@ -389,8 +391,8 @@ impl ModelBased {
         self.round.is_marked = true;
     }
 
-    /// Returns what the hosts may hold back.
-    fn hosts_share(&self) -> u64 {
+    /// Returns the bytes that the hosts may hold back.
+    fn host_held_bytes(&self) -> u64 {
         HOST_BURSTS * self.send_quantum().0
     }
 
@@ -421,7 +423,7 @@ impl ModelBased {
         let queue_stands = self.has_queue(&round);
         let loss = round.loss();
         let prior_bw = self.overflows.excessive_bw.take();
-        // In `Startup` few datagrams of little data may be lost at random.
+        // An app-limited round of `Startup` has few datagrams, whose losses may be random.
         let is_sample = !round.app_limited || self.state != State::Startup;
         if loss > MAX_RANDOM_LOSS && is_sample {
             let bw = self.delivered_bw(&round);
@@ -439,7 +441,7 @@ impl ModelBased {
             State::Drain => {}
             State::Cruise(_) if self.is_min_rtt_expired(now) => self.state = State::ProbeRtt,
             State::Cruise(0) => self.begin_probe(),
-            // A queue that marks loses nothing to a probe.
+            // A queue that marks packets does not drop any because of a probe.
             State::Cruise(rounds) if round.is_marked => {
                 self.state = State::Cruise((rounds - 1).min(CYCLE_ROUNDS - 2));
             }
@@ -480,14 +482,14 @@ impl ModelBased {
     /// Ends the round after a probe, which shows its loss and its effect.
     fn end_probe(&mut self, loss: f64) {
         let (lost, total) = std::mem::take(&mut self.probe.prior_losses);
-        // What is lost at random is lost in all rounds.
+        // Random loss occurs in all rounds.
         let is_lossy = loss > 2.0 * fraction(lost, total) + LOSS_THRESH;
         let tried = self.probe.growth;
         let rounds = if is_lossy { self.probe.cruise_rounds * 2 } else { CYCLE_ROUNDS - 2 };
         self.probe.cruise_rounds = rounds.min(MAX_CRUISE_ROUNDS);
         // Half of what the probe has tried.
         let has_grown = self.bw().is_some_and(|bw| bw > self.probe.prior_bw * (1.0 + tried) / 2.0);
-        // After a reduction other flows grow, too, by less than a probe in a cycle.
+        // After a reduction, other flows grow as well, but by less per cycle than a probe does.
         let was_reduced = self.round.index <= self.overflows.last_reduction + REGROWTH_ROUNDS
             && self.overflows.later <= MAX_LATER_OVERFLOWS;
         let has_grown = has_grown && !was_reduced;
@@ -522,10 +524,11 @@ impl ModelBased {
             return;
         }
         if round.app_limited {
-            // Its rate and RTT say nothing about the share of the path.
+            // The rate and RTT of such a round do not show the share of the path.
             return;
         }
-        // Beside others the RTT rises without this sender, and the window allows less growth.
+        // Beside other flows, the RTT also rises without this sender, and the window allows less
+        // growth.
         let growth = if queue_stands { MIN_BW_GROWTH } else { BW_GROWTH };
         let had_raised_rtt = std::mem::take(&mut self.startup.has_raised_rtt);
         if round.max_bw >= self.full_bw.0 * growth {
@@ -542,9 +545,10 @@ impl ModelBased {
         }
     }
 
-    /// Returns the bandwidth that a round with losses has shown.
+    /// Returns the bandwidth of the path, as shown by a round with losses.
     ///
-    /// A sender without enough data delivers less than the path can, but no less of what it sent.
+    /// An app-limited round delivers less than the path can carry. The estimate, scaled by the
+    /// delivered fraction, is then the lower bound.
     fn delivered_bw(&self, round: &Round) -> f64 {
         let bw = self.bw().filter(|_| round.app_limited).unwrap_or_default();
         round.max_bw.max(bw * (1.0 - round.loss()))
@@ -552,14 +556,16 @@ impl ModelBased {
 
     /// Limits the bandwidth to that of a round with excessive loss.
     ///
-    /// `prior_bw`: that of the round before, if that lost as much while a queue stood. The overflow
-    /// of another flow lasts for one round: the line has become slower.
+    /// `prior_bw` is the bandwidth of the previous round if its loss was excessive as well while a
+    /// queue stood. Another flow's overflow lasts for one round; two such rounds show that the line
+    /// has become slower.
     fn on_excessive_loss(&mut self, index: u64, bw: f64, prior_bw: Option<f64>) {
         let is_outage = self.bw().is_some_and(|before| bw < before / 2.0);
         if is_outage || self.state == State::Startup {
             self.state = State::Drain;
         }
-        // The round after `Drain` is short of acknowledgements.
+        // The round after `Drain` was entered has few acknowledgements and understates the
+        // bandwidth.
         self.bw_shortterm = bw.max(prior_bw.unwrap_or_default());
         if prior_bw.is_some() {
             self.max_bw = MaxFilter::default();
@@ -569,8 +575,8 @@ impl ModelBased {
 
     /// Reduces the bandwidth after an overflow or marks: the path is shared or has become slower.
     ///
-    /// Marks, and the first overflow of a cycle, reduce by CUBIC's factor, later ones to what was
-    /// delivered. Overflows that continue are due to flows that do not reduce.
+    /// Marks and the first overflow of a cycle reduce by CUBIC's factor, later overflows to the
+    /// delivered rate. Persistent overflows are due to flows that do not reduce.
     fn on_overflow(&mut self, round: &Round) {
         let is_later = round.index < self.overflows.last_reduction + CYCLE_ROUNDS;
         // Losses of the next round are of earlier data.

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Delivery state at each time of sending whose data is in flight.
+/// Delivery state at each send time that still has data in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct RateSampler {
     sends: VecDeque<SendState>,
     /// Time of the last delivery. (C.delivered_time)
     delivered_at: Duration,
-    /// Time of sending of the data delivered last. (C.first_send_time)
+    /// Send time of the data delivered last. (C.first_send_time)
     first_sent_at: Duration,
     /// Sends are app-limited until more than this is delivered. (C.app_limited)
     app_limited_until: Option<u64>,
@@ -22,7 +22,7 @@ struct SendState {
     /// Bytes delivered by then, and the time of the last delivery.
     delivered: u64,
     delivered_at: Duration,
-    /// Time of sending of what was delivered last by then.
+    /// Send time of the data delivered last by then.
     first_sent_at: Duration,
     app_limited: bool,
 }

@@ -55,7 +55,7 @@ fn marks_reduce_while_a_queue_stands() {
         control.bw().unwrap() / full
     };
     assert!((left(&[false], MS * 9) - 1.0).abs() < 1e-9);
-    assert!((left(&[true], MS) - 1.0).abs() < 1e-9, "a burst of a probe");
+    assert!((left(&[true], MS) - 1.0).abs() < 1e-9, "no standing queue");
     assert!((left(&[true; 2], MS * 9) - CUBIC_BETA).abs() < 1e-9, "the second is of earlier data");
     assert!((left(&[true], MS * 9) - CUBIC_BETA.powi(2)).abs() < 1e-9, "each counts");
     (control.state, control.round.app_limited) = (State::Startup, true);

@@ -13,7 +13,7 @@ struct Path {
     /// Queue capacity in bytes.
     buffer: u64,
     loss: f64,
-    /// Time from which on the rate is another.
+    /// Time of a rate change, and the rate from then on.
     next_rate: Option<(Duration, f64)>,
     /// ACKs are delayed to multiples of this.
     ack_interval: Duration,
@@ -297,7 +297,7 @@ fn cubic_cross_traffic_leaves_fair_share() {
                 let mut path = Path::new(mbit, MS * ms, buffer, 0.0);
                 let part = path.run_with_cubic(1, cubic, Duration::from_secs(40))[0];
                 let share = part * (cubic + 1) as f64;
-                // A late CUBIC flow has no equal share after 40 s either.
+                // A CUBIC flow that starts late does not reach an equal share within 40 s either.
                 let of = format!("{ms} ms, a buffer of {buffer}, beside {cubic}: {share}");
                 assert!((0.4..2.5).contains(&share), "{of}");
             }
@@ -381,7 +381,7 @@ fn app_limited_sender_follows_a_slower_line() {
     let mut path = Path::new(100.0, MS * 40, 1.0, 0.0);
     path.next_rate = Some((Duration::from_secs(5), path.rate / 5.0));
     let mut flows = path.flows(1, 0, Duration::ZERO);
-    // Three fifths of the line, and three times the slower one.
+    // The sends take three fifths of the initial line rate, three times the later one.
     let every = MS / 6;
     flows[0].app_limited_phase = Some((Duration::from_secs(4), Duration::from_secs(20), every));
     path.run_until(&mut flows, Duration::from_secs(20), |_, _| {});

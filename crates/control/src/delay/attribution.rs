@@ -7,11 +7,11 @@ use super::trial::{Finding, MAX_FINDINGS, TRIAL_STEP};
 use crate::path_control::{Reason, START_GAIN, State};
 use crate::tcp::CUBIC_BETA;
 
-/// Growth of the window in a trial at the rate of packet trains: twice the error of a rate.
+/// Growth of the window in a trial near the capacity: twice the error of packet trains.
 const SMALL_TRIAL_STEP: f64 = (1.0 - START_GAIN) * 2.0;
 
-/// Reductions in which it is removed. (measured, a fluid model in delay/tests.rs: one may coincide
-/// with a fall of the rate)
+/// Minimum number of reductions before a queue is attributed to other flows. (measured, fluid model
+/// in delay/tests.rs: a single one may coincide with a fall of the rate)
 const MIN_REDUCTIONS: u32 = 2;
 
 impl Limiter {
@@ -66,7 +66,7 @@ impl Limiter {
         Some(self.change(path, round, State::Limited, Reason::NoGain(round.rate)))
     }
 
-    /// Takes the delay as none of a queue, as the rate has followed the window.
+    /// Treats the delay as no queue, since the rate has followed the window.
     fn end_queueless_trial(&mut self, path: &mut Path, round: &Round, step: f64) -> Outcome {
         if path.samples.outages.is_route_unknown() {
             path.samples.rebase(self.settled_at, round.now);
@@ -82,7 +82,7 @@ impl Limiter {
         self.keep(path, round)
     }
 
-    /// Decides whether a queue that was to drain is one of this transfer.
+    /// Decides, by the effect of the reductions, whether this transfer causes the queue.
     pub(super) fn attribute(&mut self, path: &mut Path, round: &Round) -> Option<Outcome> {
         let reductions = self.reductions?;
         let share = 1.0 - self.window / reductions.window;
@@ -96,7 +96,7 @@ impl Limiter {
             self.reductions = None;
             return None;
         }
-        // A falling rate hides the effect of less.
+        // A falling rate hides the effect of smaller reductions.
         let is_enough = share >= 1.0 - CUBIC_BETA || self.window <= path.least_window();
         // A round lasts as long as the queue: after a long one, a second reduction is too late.
         let is_long = round.queue > path.rtt() * LONG_QUEUE_RTTS;
@@ -105,13 +105,13 @@ impl Limiter {
         }
         self.reductions = None;
         let reason = Reason::CongestedQueue(round.queue);
-        let count = self.trial.on_foreign_queue(round.now);
-        // Another route loses nothing.
+        let count = self.trial.on_undrained_queue(round.now);
+        // A change of route alone causes no losses.
         let has_lost = reductions.has_lost || round.retransmits > 0;
         if has_lost && path.is_minor_share(round.rate) {
             return Some(Outcome::Left(Reason::SharedOverflow(round.queue)));
         }
-        // Reductions alone may leave less than half of the line.
+        // The rate before counts, as the reductions alone may leave less than half of the line.
         if count > MAX_FINDINGS || is_long || path.is_minor_share(reductions.rate) {
             return Some(Outcome::Left(reason));
         }

@@ -1,8 +1,9 @@
-//! Window of a limited path, adjusted after each round: an RTT for a change to show, and a
-//! measurement.
+//! Window of a limited path, adjusted after each round.
+//!
+//! A round is an RTT in which a change takes effect, and a measurement.
 
-use super::losses::{LossHistory, MAX_LOSSES, MAX_OVERFLOWS, MEMORY};
-use super::path::{Path, bytes, per, ratio, scaled};
+use super::losses::{LossHistory, MAX_LOSSES, MAX_OVERFLOWS, LOSS_MEMORY};
+use super::path::{Path, bytes_at, rate_of, ratio, scaled};
 use super::round::{Outcome, Reductions, Round};
 use super::samples::{LIFETIME, MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES, repair_time};
 use super::target::{Level, QueueTarget};
@@ -14,8 +15,10 @@ use crate::units::Rate;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Smallest and largest step of growth: half of the error of a rate, as a step of it overflows a
-/// queue of 0.02 BDP, and half of slow start's.
+/// Smallest and largest step of growth.
+///
+/// Half of the error of a rate, as a step of the whole error overflows a queue of 0.02 BDP, and
+/// half of slow start's growth.
 pub(super) const STEP_RANGE: (f64, f64) = ((1.0 - START_GAIN) / 2.0, 0.5);
 
 /// Steps in a row above the capacity that do not refute it. (chosen: the bucket of a policer passes
@@ -26,17 +29,18 @@ const MAX_STEPS_ABOVE_CAPACITY: u32 = 2;
 /// round)
 const TRIM_GAIN: f64 = 0.5;
 
-/// Share of the limit from which the window limits the rate: within the error of a rate.
+/// Minimum share of the limit at which the window counts as limiting: within the error of a rate.
 pub(super) const USED_SHARE: f64 = 1.0 - RATE_DEVIATION;
 
-/// Rounds in a row with such a queue. (chosen: slow start may make one for a round or two)
+/// Consecutive rounds with a queue of acknowledgements that show a slow reverse path. (chosen: slow
+/// start may cause one for a round or two)
 const ACK_LIMITED_ROUNDS: u32 = 2;
 
 /// Share of the RTT above which a queue is reduced without a trial. (chosen: a trial adds as much)
 pub(super) const MAX_TRIAL_QUEUE: f64 = TRIAL_STEP;
 
-/// RTTs of a long queue. (measured, `cellular-weak` in virtual time: without, a path of 0.4 to 4
-/// Mbit/s carries a quarter less)
+/// Queueing delay above which a queue is long, in RTTs. (measured, `cellular-weak` in virtual time:
+/// without this rule, a path of 0.4 to 4 Mbit/s carries a quarter less)
 pub(super) const LONG_QUEUE_RTTS: u32 = 2;
 
 /// Growth of the window.
@@ -75,7 +79,7 @@ pub(super) struct Limiter {
     losses: LossHistory,
     /// Overflows of a queue at less than half of the line.
     overflows: LossHistory,
-    /// Time from which the last change shows.
+    /// Time at which the last change has taken effect.
     pub(super) settled_at: Duration,
     growth: Growth,
     /// Rate without losses, after losses without a queue.
@@ -101,9 +105,9 @@ impl Limiter {
         (self.requested, self.settled_at) = (self.limit(path), now + path.samples.rtt());
     }
 
-    /// Takes the window of the start as a reduction of one that left a queue.
+    /// Counts the present window as the first reduction of the one that built a queue.
     pub(super) fn begin_draining(&mut self, path: &Path, rate: Rate, queue: Duration) {
-        let window = bytes(rate, path.rtt() + queue);
+        let window = bytes_at(rate, path.rtt() + queue);
         self.reductions = Some(Reductions { window, queue, rate, count: 1, has_lost: false });
     }
 
@@ -119,12 +123,12 @@ impl Limiter {
 
     /// Returns the window of a rate, with the target queue.
     fn window_for(&self, path: &Path, rate: Rate) -> f64 {
-        bytes(rate, path.rtt() + self.target.queue(path.rtt()))
+        bytes_at(rate, path.rtt() + self.target.queue(path.rtt()))
     }
 
     /// Returns the rate that the window allows, with the target queue.
     pub(super) fn limit(&self, path: &Path) -> Rate {
-        per(self.window, path.rtt() + self.target.queue(path.rtt()))
+        rate_of(self.window, path.rtt() + self.target.queue(path.rtt()))
     }
 
     /// Processes an observation; at the end of a round, adjusts the window.
@@ -136,19 +140,19 @@ impl Limiter {
             return Outcome::Kept;
         }
         let Some(round) = self.measure(path, latest) else { return Outcome::Kept };
-        // No queue grows at a host bottleneck; the host answers late.
+        // At a host bottleneck the host responds late, and no queue grows on the path.
         if latest.bottleneck != Bottleneck::Path {
             self.settled_at = round.now;
             return Outcome::Kept;
         }
-        // A pacing rate does not follow the delay of acknowledgements.
+        // Unlike a window, a pacing rate does not depend on the delay of acknowledgements.
         if path.is_paced_alone() {
             self.window = self.window_for(path, self.paced);
         }
         self.record(path, &round);
         if self.ack_limited_rounds >= ACK_LIMITED_ROUNDS && !path.is_reverse_path_slow {
             path.is_reverse_path_slow = true;
-            return Outcome::Left(Reason::AckQueue(path.samples.backward_queue()));
+            return Outcome::Left(Reason::AckQueue(path.samples.reverse_queueing_delay()));
         }
         let outcome = self.end_round(path, &round);
         self.paced = self.limit(path);
@@ -202,7 +206,7 @@ impl Limiter {
             self.rates.pop_front();
         }
         let allowed = (path.samples.min_rtt() / 2).max(TICK);
-        let is_ack_limited = path.samples.backward_queue() > allowed
+        let is_ack_limited = path.samples.reverse_queueing_delay() > allowed
             && !path.samples.outages.is_route_unknown()
             && self.target.level(round.queue, path.rtt()) != Level::High;
         self.ack_limited_rounds = if is_ack_limited { self.ack_limited_rounds + 1 } else { 0 };
@@ -219,7 +223,7 @@ impl Limiter {
             self.window = window;
             return self.change(path, round, State::Limited, Reason::QueueDrained(round.rate));
         }
-        let data = bytes(round.rate, round.now.saturating_sub(self.settled_at));
+        let data = bytes_at(round.rate, round.now.saturating_sub(self.settled_at));
         // No lower rate saves the segments of an outage.
         let is_expected =
             path.is_repairing_outage(round.now) || path.is_baseline_loss(round.retransmits, data);
@@ -236,22 +240,22 @@ impl Limiter {
         if let Some(outcome) = self.end_trial(path, round).or_else(|| self.attribute(path, round)) {
             return outcome;
         }
-        if self.is_given_up(path, round) {
+        if self.is_window_abandoned(path, round) {
             let is_shared = self.overflows.is_recent(round.now);
             let shared = Reason::SharedOverflow(round.queue);
             return Outcome::Left(if is_shared { shared } else { Reason::Unused });
         }
         let level = self.target.level(round.queue, path.rtt());
         self.measure_unreached(path, round, level);
-        let is_used = self.is_used(path, round);
+        let is_window_limiting = self.is_window_limiting(path, round);
         let full = path.capacity.map(|line| scaled(line, USED_SHARE));
-        if (is_used || level == Level::High)
+        if (is_window_limiting || level == Level::High)
             && !self.target.on_round(level, round, path.rtt(), full)
         {
             return Outcome::Left(Reason::Unsteady);
         }
         match level {
-            _ if !is_used => self.wait(round),
+            _ if !is_window_limiting => self.wait(round),
             Level::Low => self.grow(path, round),
             _ if self.needs_trial(path, round) => self.begin_trial(path, round),
             Level::High => {
@@ -290,8 +294,8 @@ impl Limiter {
 
     /// Measures the share of the limit that TCP does not reach.
     ///
-    /// After losses its rate rises. At a steady rate the window limits, in spite of that share,
-    /// which is due to whole segments, bursts and their delay.
+    /// After losses, TCP's rate still rises. Once it is steady, the window counts as limiting
+    /// despite this share, which is due to whole segments, bursts and their delay.
     fn measure_unreached(&mut self, path: &Path, round: &Round, level: Level) {
         let rate = path.samples.rate_over(repair_time(path.samples.rtt()));
         let share = (1.0 - ratio(rate, self.limit_with(path, round))).max(0.0);
@@ -300,26 +304,26 @@ impl Limiter {
             self.growth.unchanged = None;
         } else if rate > scaled(before, 1.0 + STEP_RANGE.0) {
             self.growth.unchanged = Some((round.now, rate));
-        } else if round.now > since + MEMORY {
+        } else if round.now > since + LOSS_MEMORY {
             self.growth.unreached = share.min(1.0 - CUBIC_BETA);
         }
         self.growth.unreached = self.growth.unreached.min(share);
     }
 
     /// Returns true if the window limits the rate.
-    fn is_used(&self, path: &Path, round: &Round) -> bool {
+    fn is_window_limiting(&self, path: &Path, round: &Round) -> bool {
         round.rate >= scaled(self.limit_with(path, round), USED_SHARE - self.growth.unreached)
     }
 
     /// Returns the rate that the window allows, with the present queue.
     fn limit_with(&self, path: &Path, round: &Round) -> Rate {
         let queued = path.rtt() + self.target.queue(path.rtt()).max(round.queue);
-        // The RTT may have fallen since.
-        per(self.window, queued.max(path.samples.data_rtt())).min(self.requested)
+        // Bounded by the last request, as the RTT may have fallen since.
+        rate_of(self.window, queued.max(path.samples.data_rtt())).min(self.requested)
     }
 
-    /// Returns true if TCP has not used the window for long.
-    fn is_given_up(&mut self, path: &Path, round: &Round) -> bool {
+    /// Returns true if TCP has left the window unused for a repair time.
+    fn is_window_abandoned(&mut self, path: &Path, round: &Round) -> bool {
         let limit = self.limit_with(path, round);
         if path.baseline_loss.is_some() || round.rate > scaled(limit, CUBIC_BETA) {
             self.unused_since = None;
@@ -353,8 +357,8 @@ impl Limiter {
 
     /// Returns the next step.
     ///
-    /// Double the last, and after two of them at least half of the way to a rate that the path
-    /// carried before.
+    /// Twice the last step; after two steps, at least half of the distance to a rate that the path
+    /// has carried before.
     fn next_step(&mut self, path: &mut Path, round: &Round, limit: Rate) -> f64 {
         let (least, largest) = STEP_RANGE;
         let half_target = self.target.queue(path.rtt()).div_duration_f64(path.rtt()) / 2.0;
@@ -401,7 +405,7 @@ impl Limiter {
         let (rtt, target) = (path.rtt(), self.target.queue(path.rtt()));
         if path.samples.is_base_expired(round.now) && !path.samples.has_floor() {
             self.drained_window = Some(self.window);
-            self.window = bytes(round.rate, rtt.saturating_sub(target)).min(self.window);
+            self.window = bytes_at(round.rate, rtt.saturating_sub(target)).min(self.window);
             return self.change(path, round, State::Limited, Reason::BaseDelayExpired);
         }
         let error = target.as_secs_f64() - round.queue.as_secs_f64();
@@ -410,10 +414,10 @@ impl Limiter {
         self.change(path, round, State::Limited, reason)
     }
 
-    /// Reduces the window to what leaves the target of a queue.
+    /// Reduces the window so that the queue falls to its target.
     fn reduce(&mut self, path: &Path, round: &Round, queue: Duration) {
         self.growth.stop();
-        // A queue that has doubled since is another one.
+        // A queue that has doubled since the first reduction is a new one.
         let (window, rate) = (self.window, round.rate);
         let first = Reductions { window, queue, rate, count: 0, has_lost: false };
         let same = self.reductions.filter(|earlier| queue <= earlier.queue * 2);
@@ -432,10 +436,11 @@ impl Limiter {
         sustained.max(scaled(self.highest_rate(), USED_SHARE))
     }
 
-    /// Records an overflow; returns true if it is one of others, who fill most of the line.
+    /// Records an overflow; returns true if other flows cause it.
     ///
-    /// They keep a long queue; bursts overflow short ones.
-    pub(super) fn is_shared_overflow(&mut self, path: &Path, now: Duration, rate: Rate) -> bool {
+    /// They then fill most of the line and keep a long queue; bursts alone overflow only short
+    /// ones.
+    pub(super) fn record_shared_overflow(&mut self, path: &Path, now: Duration, rate: Rate) -> bool {
         let (rtt, min_rtt) = (path.samples.rtt(), path.samples.min_rtt());
         let is_long = rtt > min_rtt + min_rtt.mul_f64(MAX_TRIAL_QUEUE);
         is_long && path.is_minor_share(rate) && self.overflows.record(now, rtt) > MAX_OVERFLOWS
@@ -447,7 +452,7 @@ impl Limiter {
         let queue = path.samples.largest_queue(round.now.saturating_sub(rtt * 2));
         self.growth.stop();
         if self.target.level(queue, path.rtt()) != Level::Low {
-            if self.is_shared_overflow(path, round.now, round.rate) {
+            if self.record_shared_overflow(path, round.now, round.rate) {
                 return Outcome::Left(Reason::SharedOverflow(queue));
             }
             path.samples.confirm_route(self.settled_at, round.now);
@@ -472,7 +477,7 @@ impl Limiter {
         let lossless = scaled(rate.min(limit), START_GAIN);
         self.window = self.window_for(path, lossless).min(self.window);
         (self.lossless, path.capacity) = (Some(lossless), Some(lossless));
-        let pause = if is_probe { MEMORY } else { REPAIR_TIME.1 * self.losses.count() };
+        let pause = if is_probe { LOSS_MEMORY } else { REPAIR_TIME.1 * self.losses.count() };
         self.growth.next_at = round.now + pause;
         self.change(path, round, State::Limited, Reason::LostWithoutQueue)
     }

@@ -4,9 +4,9 @@ use super::samples::repair_time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Time for which such losses are remembered, and growth pauses after a probe. (measured,
-/// docs/algorithms/delay.md: with shorter pauses a policed path carries 3 % less)
-pub(super) const MEMORY: Duration = Duration::from_secs(3);
+/// Time for which losses without a queue are remembered, and growth pauses after a probe.
+/// (measured, docs/algorithms/delay.md: with shorter pauses a policed path carries 3 % less)
+pub(super) const LOSS_MEMORY: Duration = Duration::from_secs(3);
 
 /// Losses without a queue that may be due to the rate. (measured, docs/algorithms/sensitivity.md:
 /// with one, policers lose more; with four, random loss is found late)
@@ -25,12 +25,12 @@ pub(super) struct LossHistory {
 impl LossHistory {
     /// Records a round that lost segments; returns the number of remembered events.
     pub(super) fn record(&mut self, now: Duration, rtt: Duration) -> usize {
-        // The repair of an event loses and sends again.
+        // The repair of an event causes further losses and retransmissions.
         let is_repaired = |at: &Duration| now >= *at + repair_time(rtt);
         if self.events.back().is_none_or(is_repaired) {
             self.events.push_back(now);
         }
-        while self.events.front().is_some_and(|&at| now > at + MEMORY) {
+        while self.events.front().is_some_and(|&at| now > at + LOSS_MEMORY) {
             self.events.pop_front();
         }
         self.events.len()
@@ -43,7 +43,7 @@ impl LossHistory {
 
     /// Returns true if there was an event lately.
     pub(super) fn is_recent(&self, now: Duration) -> bool {
-        self.events.back().is_some_and(|&at| now <= at + MEMORY)
+        self.events.back().is_some_and(|&at| now <= at + LOSS_MEMORY)
     }
 }
 

@@ -28,13 +28,13 @@ use crate::path_control::{
 use crate::tcp::{FAST_RETRANSMIT_SEGMENTS, MIN_RTO, MIN_RTT_FILTER_LEN};
 use crate::units::{Bytes, Rate};
 use limiter::{LONG_QUEUE_RTTS, Limiter, STEP_RANGE};
-use path::{Path, bytes, scaled};
+use path::{Path, bytes_at, scaled};
 use round::Outcome;
 use samples::{MIN_ROUND, REPAIR_TIME, repair_time};
 use std::time::Duration;
 use target::Level;
 
-/// Part of the capacity for BBR beside flows that fill the line: one of two.
+/// Share of the capacity for BBR beside flows that fill the line: that of one of two flows.
 const SHARED_PACING_GAIN: f64 = 0.5;
 
 /// Window of the start, as a multiple of rate × RTT. (BBR: bbr_cwnd_gain, net/ipv4/tcp_bbr.c)
@@ -45,8 +45,8 @@ const START_WINDOW_GAIN: f64 = 2.0;
 pub struct DelayController {
     config: Config,
     state: State,
-    /// Reason for which the path was left to TCP last.
-    left_by: Option<Reason>,
+    /// Reason for the last fallback to TCP.
+    fallback_reason: Option<Reason>,
     path: Path,
     /// Rate of a bounded start.
     start_rate: Rate,
@@ -58,13 +58,14 @@ pub struct DelayController {
     has_long_queue: bool,
     /// True while the streams run BBR because of such a queue.
     is_bbr_for_queue: bool,
-    /// Window in which that queue drains, and the end of the time for it.
+    /// Window that lets this queue drain, and the time at which draining ends.
     drain: Option<(f64, Duration)>,
     /// Time of the last return from [`State::Disabled`].
     returned_at: Option<Duration>,
     /// Time without losses before the next return.
     ///
-    /// Doubled by each return that was shorter, as TCP's timeout is by each loss (RFC 6298 §5.5).
+    /// Doubled after each return that lasted for less, as TCP's timeout is at each expiry (RFC 6298
+    /// §5.5).
     quiet_time: Duration,
 }
 
@@ -75,7 +76,7 @@ impl DelayController {
         Self {
             config,
             state: State::Probing,
-            left_by: None,
+            fallback_reason: None,
             path: Path::new(config.rate_max),
             start_rate: Rate::default(),
             lost_at: None,
@@ -104,8 +105,8 @@ impl DelayController {
     /// Returns the findings about the path.
     #[must_use]
     pub fn path_state(&self) -> PathState {
-        let disabled_by = self.left_by.filter(|_| self.state == State::Disabled);
-        let has_foreign_queue = matches!(
+        let disabled_by = self.fallback_reason.filter(|_| self.state == State::Disabled);
+        let has_cross_traffic_queue = matches!(
             disabled_by,
             Some(
                 Reason::CongestedQueue(_)
@@ -124,7 +125,7 @@ impl DelayController {
                         | Reason::AckQueue(_)
                 )
             ),
-            has_foreign_queue,
+            has_cross_traffic_queue,
             has_long_queue: disabled_by.is_some() && self.has_long_queue,
             has_standing_queue: self.is_bbr_for_queue && self.present_state(self.path.now).1,
             is_short: disabled_by == Some(Reason::ShortPath),
@@ -136,7 +137,7 @@ impl DelayController {
     /// Returns true if the path holds only a few segments of each stream.
     fn is_oversubscribed(&self) -> bool {
         let (window, rate) = match self.state {
-            State::StartBounded => (bytes(self.start_rate, self.min_rtt()), self.start_rate),
+            State::StartBounded => (bytes_at(self.start_rate, self.min_rtt()), self.start_rate),
             State::Limited | State::Growing => {
                 (self.limiter.window, self.limiter.limit(&self.path))
             }
@@ -235,12 +236,12 @@ impl DelayController {
         Some(self.enter_limited(rate, now, reason))
     }
 
-    /// Returns the window in which a long queue drains, and its latest end.
+    /// Returns the window that lets a long queue drain, and the latest end of draining.
     ///
-    /// BBR itself measures the min RTT anew after this time.
-    /// Until three rounds have shown the bandwidth, BBR keeps the window of before, and overflows.
+    /// By then, BBR itself measures the min RTT anew. Without this window, BBR would keep the
+    /// previous one until three rounds have shown the bandwidth, and overflow the queue.
     fn drain_at(&self, now: Duration, rate: Rate) -> (f64, Duration) {
-        let window = bytes(rate, self.path.rtt()) * START_WINDOW_GAIN;
+        let window = bytes_at(rate, self.path.rtt()) * START_WINDOW_GAIN;
         (window.max(self.path.least_window()), now + MIN_RTT_FILTER_LEN)
     }
 
@@ -256,7 +257,7 @@ impl DelayController {
         Some(self.enter(State::Disabled, now, Reason::ShortQueueCc))
     }
 
-    /// Notes whether TCP keeps a long queue; BBR ends it, which does not count.
+    /// Updates whether TCP keeps a long queue; unchanged while BBR runs because of one.
     ///
     /// BBR has two BDPs in flight at most, a queue of an RTT.
     fn update_long_queue(&mut self, now: Duration) {
@@ -266,14 +267,14 @@ impl DelayController {
             return;
         };
         let rtt = self.path.rtt();
-        // Shorter ones delay others little, and delays of radio links are as long.
+        // Shorter queues hardly delay other flows, and delays of radio links are as long.
         let is_long = queue > (rtt * LONG_QUEUE_RTTS).max(MIN_RTO);
         self.has_long_queue = is_long || self.has_long_queue && queue > rtt;
     }
 
     /// Returns true if the path was left because a queue of others overflows.
     fn is_overflow_shared(&self) -> bool {
-        matches!(self.left_by, Some(Reason::SharedOverflow(_)))
+        matches!(self.fallback_reason, Some(Reason::SharedOverflow(_)))
     }
 
     /// Returns true if BBR is paced beside others at a part of the line.
@@ -303,10 +304,10 @@ impl DelayController {
         let samples = &self.path.samples;
         let rtt = samples.rtt().max(MIN_ROUND);
         let from = latest.now.saturating_sub(rtt);
-        let (lost, data) = (samples.retransmits_since(from), bytes(rate, latest.now - from));
+        let (lost, data) = (samples.retransmits_since(from), bytes_at(rate, latest.now - from));
         if lost > 0 && !self.path.is_baseline_loss(lost, data) {
             self.quiet_since = latest.now;
-            if stands && self.limiter.is_shared_overflow(&self.path, latest.now, rate) {
+            if stands && self.limiter.record_shared_overflow(&self.path, latest.now, rate) {
                 return self.on_shared_overflow(latest.now);
             }
         }
@@ -318,13 +319,13 @@ impl DelayController {
             self.path.capacity = None;
             return Some(self.enter(State::Disabled, latest.now, Reason::RateRose(rate)));
         }
-        // Without a queue of TCP, the end of what varies the rate does not show.
+        // Without TCP's queue, there is no sign that the rate has stopped varying.
         if self.is_bbr_for_queue {
             return self.end_drain(latest.now);
         }
-        // CUBIC flows lose nothing for more than ten seconds.
+        // CUBIC flows may go without losses for more than ten seconds.
         let quiet_time = match self.is_pacing_shared() {
-            // A part of the line is no rate that TCP chooses.
+            // A fixed share of the line is not a rate that TCP has found.
             true => MIN_RTT_FILTER_LEN,
             false if stands => self.quiet_time * 2,
             false => self.quiet_time,
@@ -346,7 +347,7 @@ impl DelayController {
         let queue = samples.largest_queue(now.saturating_sub(samples.rtt().max(MIN_ROUND)));
         let reason = Reason::SharedOverflow(queue);
         let is_known = self.is_overflow_shared();
-        self.left_by = Some(reason);
+        self.fallback_reason = Some(reason);
         (!is_known).then(|| self.enter(State::Disabled, now, reason))
     }
 
@@ -356,7 +357,7 @@ impl DelayController {
             Some(true) => self.quiet_time.saturating_mul(2),
             _ => MIN_RTT_FILTER_LEN,
         };
-        (self.quiet_since, self.left_by) = (now, Some(reason));
+        (self.quiet_since, self.fallback_reason) = (now, Some(reason));
         self.enter(State::Disabled, now, reason)
     }
 
@@ -374,7 +375,7 @@ impl DelayController {
         let open = self.config.window_max;
         let (window, pacing) = match state {
             State::StartBounded => {
-                let window = bytes(self.start_rate, self.min_rtt()) * START_WINDOW_GAIN;
+                let window = bytes_at(self.start_rate, self.min_rtt()) * START_WINDOW_GAIN;
                 (Some(window), Some(self.start_rate))
             }
             State::Limited | State::Growing => {
@@ -382,7 +383,7 @@ impl DelayController {
             }
             State::Disabled => {
                 let line = self.path.line().filter(|_| !self.path.is_short());
-                // The end of slow start then overflows little.
+                // Slow start then overflows the queue only slightly when it ends.
                 let gain =
                     if self.is_pacing_shared() { SHARED_PACING_GAIN } else { 1.0 / START_GAIN };
                 (self.drain.map(|(window, _)| window), line.map(|rate| scaled(rate, gain)))

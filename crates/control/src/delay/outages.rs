@@ -4,7 +4,7 @@ use super::round::MIN_ROUND;
 use crate::tcp::{MIN_RTO, MIN_RTT_FILTER_LEN};
 use std::time::Duration;
 
-/// Silence that is an outage: longer than the time to the next probe, and a round.
+/// Silence above which there is an outage: the longest time between probes, plus a round.
 const MIN_OUTAGE: Duration = MIN_RTO.saturating_add(MIN_ROUND);
 
 /// Outages of a path.
@@ -87,7 +87,7 @@ impl Outages {
         self.is_route_unknown
     }
 
-    /// Ends the doubt about the route; returns true if there was one.
+    /// Marks the route as known; returns true if it was unknown.
     pub(super) fn confirm_route(&mut self) -> bool {
         std::mem::take(&mut self.is_route_unknown)
     }

@@ -29,14 +29,14 @@ pub(super) struct Path {
     pub(super) first_data_at: Option<Duration>,
     /// Capacity reported by packet trains, unless the data was faster.
     pub(super) train_capacity: Option<Rate>,
-    /// The same, until the transfer refutes it.
+    /// Capacity in use: lowered by losses; `None` once the transfer has refuted it.
     pub(super) capacity: Option<Rate>,
     /// Rate limit of the user, if any.
     pub(super) rate_max: Option<Rate>,
 }
 
 impl Path {
-    /// Returns an unknown path.
+    /// Returns a path without measurements.
     pub(super) fn new(rate_max: Option<Rate>) -> Self {
         Self {
             samples: Samples::default(),
@@ -72,7 +72,8 @@ impl Path {
 
     /// Records the capacity that packet trains measured.
     ///
-    /// Ignored if the data is faster: a scheduler gives a late train the share of one flow.
+    /// Ignored if the data is faster: behind a fair scheduler, a train among data measures the
+    /// share of one flow.
     pub(super) fn on_train_capacity(&mut self, line: Rate) {
         if !refutes(self.samples.rate_over(self.samples.rtt().max(MIN_ROUND)), line) {
             (self.train_capacity, self.capacity) = (Some(line), Some(line));
@@ -122,7 +123,7 @@ impl Path {
         self.train_capacity.is_some_and(|line| rate < scaled(line, 0.5))
     }
 
-    /// Returns a number of segments of each stream, in bytes.
+    /// Returns the bytes of all streams together with `each` segments per stream.
     pub(super) fn segments(&self, each: f64) -> f64 {
         each * (self.mss.0 * u64::from(self.streams)) as f64
     }
@@ -149,13 +150,13 @@ fn refutes(rate: Rate, line: Rate) -> bool {
     rate > scaled(line, 1.0 + RATE_DEVIATION)
 }
 
-/// Returns the data of a rate in a time, in bytes.
-pub(super) fn bytes(rate: Rate, time: Duration) -> f64 {
+/// Returns the amount of data at a rate over a time, in bytes.
+pub(super) fn bytes_at(rate: Rate, time: Duration) -> f64 {
     rate.bits_per_sec() as f64 / 8.0 * time.as_secs_f64()
 }
 
 /// Returns the rate of an amount of data in a time.
-pub(super) fn per(bytes: f64, time: Duration) -> Rate {
+pub(super) fn rate_of(bytes: f64, time: Duration) -> Rate {
     Rate::from_bits_per_sec(bytes * 8.0 / time.as_secs_f64().max(f64::MIN_POSITIVE))
 }
 

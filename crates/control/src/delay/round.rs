@@ -4,8 +4,9 @@ use crate::path_control::{Reason, State, TICK};
 use crate::units::Rate;
 use std::time::Duration;
 
-/// Probes in a row during which a queue stands. (chosen: the bursts of two or three probes are no
-/// queue; measured, docs/algorithms/sensitivity.md: with twice as many the queue is seen late)
+/// Consecutive probes that show a standing queue. (chosen: bursts during two or three probes are no
+/// standing queue; measured, docs/algorithms/sensitivity.md: with twice as many, the queue is
+/// detected late)
 pub(super) const STANDING_SAMPLES: usize = 4;
 
 /// Shortest measurement of a round.

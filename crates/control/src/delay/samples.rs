@@ -35,8 +35,8 @@ struct Delay {
 }
 
 impl Delay {
-    /// Returns the delay of the other direction in nanoseconds, from an arbitrary origin.
-    fn backward(&self) -> i128 {
+    /// Returns the reverse delay in nanoseconds, from an arbitrary origin.
+    fn reverse_delay(&self) -> i128 {
         nanos(self.rtt) - nanos(self.forward)
     }
 }
@@ -59,15 +59,15 @@ pub(super) struct Samples {
     base: Option<(Duration, Duration)>,
     /// Delay above the base that is not a queue of this transfer, and until when.
     floor: Option<(Duration, Duration)>,
-    /// Smallest delay of the other direction, and when it was seen last.
+    /// Smallest reverse delay, and when it was seen last.
     ///
     /// In nanoseconds, from an arbitrary origin.
-    least_backward: Option<(i128, Duration)>,
-    /// Smallest RTT since the base delay or that of the other direction was replaced.
+    min_reverse_delay: Option<(i128, Duration)>,
+    /// Smallest RTT since the base delay or the smallest reverse delay was replaced.
     min_rtt: Option<Duration>,
-    /// Smallest RTT of the kernel's, of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
+    /// Kernel's smallest RTT of the last five minutes (`net.ipv4.tcp_min_rtt_wlen`).
     tcp_min_rtt: Option<Duration>,
-    /// The kernel's smallest RTT that is older than the min RTT, until it changes.
+    /// Kernel's smallest RTT from before the min RTT was replaced; ignored until it changes.
     old_tcp_min_rtt: Option<Duration>,
     /// Smallest smoothed RTT of TCP under a limit, and when it was seen last.
     tcp_rtt: Option<(Duration, Duration)>,
@@ -108,16 +108,18 @@ impl Samples {
         }
     }
 
-    /// Returns the age of the oldest samples: the start, and a rate over the repair before it.
+    /// Returns the maximum age of samples: two repair times.
+    ///
+    /// They cover the start, or a repair and the rate over as long before it.
     fn retained_time(&self) -> Duration {
         repair_time(self.rtt()) * 2
     }
 
     /// Records the delays of a probe.
     pub(super) fn record_delay(&mut self, now: Duration, rtt: Duration, forward: Option<Duration>) {
-        // Origins of one-way delay and RTT differ.
+        // Without a one-way delay the RTT takes its place, and the two have different origins.
         if forward.is_some() != std::mem::replace(&mut self.has_forward_delay, forward.is_some()) {
-            (self.base, self.least_backward) = (None, None);
+            (self.base, self.min_reverse_delay) = (None, None);
             self.delays.clear();
         }
         self.outages.on_tick(now);
@@ -135,23 +137,22 @@ impl Samples {
         }
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         self.delays.push_back(delay);
-        let backward = delay.backward();
-        match self.least_backward {
+        let backward = delay.reverse_delay();
+        match self.min_reverse_delay {
             Some((least, at)) if backward > least && now > at + LIFETIME => {
                 self.renew_backward(now.saturating_sub(self.retained_time()), now)
             }
             Some((least, _)) if backward > least => {}
-            _ => self.least_backward = Some((backward, now)),
+            _ => self.min_reverse_delay = Some((backward, now)),
         }
     }
 
-    /// Replaces the smallest delay of the other direction by that since a time.
+    /// Replaces the smallest reverse delay by that since a time; the min RTT follows.
     ///
-    /// The min RTT follows it. Clocks drift, and routes change. A queue in the direction of the
-    /// data does not count.
+    /// Clocks drift, and routes change. A queue in the direction of the data does not count.
     fn renew_backward(&mut self, from: Duration, now: Duration) {
         let Some(least) = self.recent(from).map(Delay::backward).min() else { return };
-        self.least_backward = Some((least, now));
+        self.min_reverse_delay = Some((least, now));
         self.min_rtt = self.base.map(|(base, _)| duration(least + nanos(base)));
         self.old_tcp_min_rtt = self.tcp_min_rtt;
     }
@@ -173,8 +174,8 @@ impl Samples {
 
     /// Returns the RTT of the data, if it is longer than that of the probes.
     ///
-    /// Bursts that acknowledgements release meet other delays than probes do. TCP's smallest RTT
-    /// has no queue that this transfer has made.
+    /// Bursts released by acknowledgements see other delays than probes do. TCP's smallest smoothed
+    /// RTT includes no queue built by this transfer.
     pub(super) fn data_rtt(&self) -> Duration {
         self.tcp_rtt.map_or(Duration::ZERO, |(rtt, _)| rtt).max(self.rtt())
     }
@@ -186,7 +187,7 @@ impl Samples {
 
     /// Returns the RTT without queueing delay in the direction of the data.
     ///
-    /// The delay of the other direction counts in full.
+    /// The reverse delay counts in full.
     pub(super) fn unqueued_rtt(&self) -> Duration {
         let (Some((base, _)), Some(backward)) = (self.base, self.median(Delay::backward)) else {
             return self.min_rtt();
@@ -195,8 +196,8 @@ impl Samples {
     }
 
     /// Returns the queueing delay in the direction of acknowledgements.
-    pub(super) fn backward_queue(&self) -> Duration {
-        let present = self.median(Delay::backward).zip(self.least_backward);
+    pub(super) fn reverse_queueing_delay(&self) -> Duration {
+        let present = self.median(Delay::backward).zip(self.min_reverse_delay);
         present.map_or(Duration::ZERO, |(present, (least, _))| duration(present - least))
     }
 
@@ -211,7 +212,7 @@ impl Samples {
     /// Returns the smallest queueing delay since a time, and the number of samples.
     pub(super) fn least_queue(&self, from: Duration) -> Option<(Duration, usize)> {
         let count = self.delays_since(from).count();
-        self.delays_since(from).min().map(|least| (self.above_base(least), count))
+        self.delays_since(from).min().map(|least| (self.queueing_delay(least), count))
     }
 
     /// Returns the largest queueing delay that stood for half of the probes since a time.
@@ -221,7 +222,7 @@ impl Samples {
         let delays: Vec<Duration> = self.delays_since(from).collect();
         let count = (delays.len() / 2).clamp(1, STANDING_SAMPLES);
         let stood = delays.windows(count).filter_map(|some| some.iter().min()).max();
-        stood.map_or(Duration::ZERO, |&stood| self.above_base(stood))
+        stood.map_or(Duration::ZERO, |&stood| self.queueing_delay(stood))
     }
 
     /// Returns the smallest queueing delay of the latest `count` probes since a time.
@@ -230,7 +231,7 @@ impl Samples {
     pub(super) fn latest_queue(&self, count: usize, from: Duration) -> Duration {
         let latest: Vec<Duration> = self.delays_since(from).take(count).collect();
         let least = latest.iter().min().filter(|_| latest.len() == count);
-        least.map_or(Duration::ZERO, |&least| self.above_base(least))
+        least.map_or(Duration::ZERO, |&least| self.queueing_delay(least))
     }
 
     /// Returns the delays since a time, latest first.
@@ -243,7 +244,7 @@ impl Samples {
         self.recent(from).map(|delay| delay.forward)
     }
 
-    fn above_base(&self, delay: Duration) -> Duration {
+    fn queueing_delay(&self, delay: Duration) -> Duration {
         self.base.map_or(Duration::ZERO, |(base, _)| delay.saturating_sub(base + self.floor()))
     }
 
@@ -251,12 +252,12 @@ impl Samples {
         self.floor.map_or(Duration::ZERO, |(floor, _)| floor)
     }
 
-    /// Returns true if some delay above the base is none of this transfer.
+    /// Returns true if this transfer does not cause all of the delay above the base.
     pub(super) fn has_floor(&self) -> bool {
         !self.floor().is_zero()
     }
 
-    /// Declares a delay as no queue of this transfer for ten seconds.
+    /// Adds a delay that this transfer does not cause to the floor, for ten seconds.
     pub(super) fn raise_floor(&mut self, by: Duration, now: Duration) {
         self.floor = Some((self.floor() + by, now + LIFETIME));
     }
@@ -275,9 +276,9 @@ impl Samples {
         }
     }
 
-    /// Takes the base delay as that of the present route, after an outage.
+    /// Confirms after an outage that the base delay is that of the present route.
     ///
-    /// The smallest delay of the other direction is that since a time.
+    /// The smallest reverse delay is replaced by that since a time.
     pub(super) fn confirm_route(&mut self, from: Duration, now: Duration) {
         if self.outages.confirm_route() {
             self.renew_backward(from, now);
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(samples.latest_queue(2, Duration::ZERO), MS * 5);
         assert_eq!(samples.latest_queue(7, Duration::ZERO), Duration::ZERO, "too few");
         // 40 − 520 at first, now 60 − 524.
-        assert_eq!(samples.backward_queue(), MS * 16);
+        assert_eq!(samples.reverse_queueing_delay(), MS * 16);
         assert_eq!(samples.unqueued_rtt(), MS * 56);
         assert_eq!(samples.min_rtt(), MS * 40);
     }
@@ -371,7 +372,7 @@ mod tests {
             .map(|n| {
                 let (rtt, forward) = rtt_and_forward(n);
                 samples.record_delay(TICK * n, rtt, Some(forward));
-                samples.backward_queue()
+                samples.reverse_queueing_delay()
             })
             .collect();
         (

@@ -2,7 +2,7 @@
 
 use super::DelayController;
 use super::limiter::USED_SHARE;
-use super::path::{Path, bytes, scaled};
+use super::path::{Path, bytes_at, scaled};
 use super::samples::{MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES};
 use super::target::Level;
 use crate::bottleneck::Bottleneck;
@@ -126,6 +126,6 @@ impl DelayController {
     /// They are not paced, so their queue and losses say nothing about the path.
     fn is_initial_window_rate(&self, rate: Rate, now: Duration) -> bool {
         self.path.is_starting(now)
-            && bytes(rate, self.min_rtt()) < INITIAL_WINDOW_FACTOR * self.path.initial_windows()
+            && bytes_at(rate, self.min_rtt()) < INITIAL_WINDOW_FACTOR * self.path.initial_windows()
     }
 }

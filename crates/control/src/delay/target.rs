@@ -10,23 +10,24 @@ use std::time::Duration;
 const RTT_SHARE: f64 = 0.025;
 
 /// Shortest target of a path: below it, the batching of receivers dominates, as in trains.
-const LEAST: Duration = MIN_TRAIN_TIME;
+const MIN_TARGET: Duration = MIN_TRAIN_TIME;
 
-/// Longest target of a path of constant rate. (chosen: half of what may stand, 5 ms)
-const MOST: Duration = Duration::from_micros(2500);
+/// Longest target of a path of constant rate. (chosen: half of an acceptable standing queue, 5 ms)
+const MAX_TARGET: Duration = Duration::from_micros(2500);
 
-/// Shortest target in segments at the present rate. (chosen: half of what may stand, four)
+/// Shortest target in segments at the present rate. (chosen: half of an acceptable standing queue,
+/// four)
 const LEAST_SEGMENTS: u32 = 2;
 
 /// Rounds in which changes between short and long queues are counted. (measured, kinds in virtual
 /// time: with 12 and two changes, a square wave is taken for a varying path)
 const HUNTING_ROUNDS: u32 = 16;
 
-/// Changes in these rounds from which the window hunts. (measured: as above)
+/// Changes within [`HUNTING_ROUNDS`] that show a hunting window. (measured: as above)
 const HUNTING_CHANGES: u32 = 3;
 
 /// Growth of the target of a hunting window. (chosen: doubling)
-const GROWTH: f64 = 2.0;
+const TARGET_GROWTH: f64 = 2.0;
 
 /// Class of a round by its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +72,9 @@ struct Hunting {
 impl QueueTarget {
     /// Returns the target on a path of an RTT.
     pub(super) fn queue(&self, rtt: Duration) -> Duration {
-        let target = rtt.mul_f64(RTT_SHARE).clamp(LEAST, MOST).max(self.widened);
+        let target = rtt.mul_f64(RTT_SHARE).clamp(MIN_TARGET, MAX_TARGET).max(self.widened);
         let target = self.allowed.map_or(target, |allowed| target.min(allowed));
-        // A pause is no long segment.
+        // A pause in the data does not count as a long segment.
         target.max((self.segment * LEAST_SEGMENTS).min(rtt))
     }
 
@@ -92,7 +93,7 @@ impl QueueTarget {
         self.segment = time;
     }
 
-    /// Records a round; widens the target if the window hunts for it below a rate.
+    /// Records a round; widens the target if the window hunts at rates below `full`.
     ///
     /// Returns false if even the longest target does not suffice.
     pub(super) fn on_round(
@@ -110,13 +111,13 @@ impl QueueTarget {
         let Hunting { high_rounds, high_queues, changes, last, .. } = self.hunting;
         self.hunting = Hunting { last, ..Hunting::default() };
         if changes < HUNTING_CHANGES || is_full {
-            self.widened = self.widened.div_f64(GROWTH);
+            self.widened = self.widened.div_f64(TARGET_GROWTH);
             return true;
         }
         let before = self.queue(rtt);
-        let longest = rtt.max(MOST);
+        let longest = rtt.max(MAX_TARGET);
         let excursion = high_queues / high_rounds.max(1) / 2;
-        let wanted = excursion.clamp(before.mul_f64(GROWTH), before.mul_f64(GROWTH * GROWTH));
+        let wanted = excursion.clamp(before.mul_f64(TARGET_GROWTH), before.mul_f64(TARGET_GROWTH * TARGET_GROWTH));
         self.widened = wanted.min(longest);
         before < longest
     }
@@ -130,11 +131,11 @@ impl QueueTarget {
 
     /// Lowers the target below a queue that overflowed.
     ///
-    /// One that is shorter than what the path has held lost segments at random.
+    /// Losses at a shorter queue than the path has held without losses are random.
     pub(super) fn on_overflow(&mut self, queue: Duration) {
         let queue = self.held.map_or(queue, |(longest, _)| queue.max(longest));
         // A queue may double between two rounds.
-        let target = (queue / 2).max(LEAST / 2);
+        let target = (queue / 2).max(MIN_TARGET / 2);
         self.allowed = Some(self.allowed.map_or(target, |allowed| allowed.min(target)));
     }
 }

@@ -215,7 +215,9 @@ fn changed_rate_is_followed_in_a_second_or_ten_rtts() {
     }
 }
 
-/// Asserts that a path is full within a second or 20 RTTs, by the tuner.
+/// Asserts that the path is full within a second or 20 RTTs.
+///
+/// The controller must not fall back to TCP.
 fn assert_recovers(fluid: &mut Fluid) {
     let rtts = u32::try_from(fluid.rtt.as_millis()).unwrap() * 20;
     fluid.run(rtts.max(1000));
@@ -244,7 +246,7 @@ fn outage_in_a_trial_discards_it() {
     fluid.rtt = MS * 120;
     let rate = |fluid: &mut Fluid| (fluid.run(2400), fluid.run(1000).0).1;
     assert!(rate(&mut fluid) > 99.0);
-    // The rounds until then hunted.
+    // The window hunted until then, so the target has to narrow again.
     fluid.run(10_000);
     assert_recovers(&mut fluid);
 }
@@ -344,7 +346,7 @@ fn overflow_of_others_leaves_half_of_the_line_to_them_under_bbr() {
     fluid.run(3_000);
     assert!(fluid.has_reason(|reason| matches!(reason, Reason::SharedOverflow(_))));
     let found = fluid.controller.path_state();
-    assert!(found.is_lossy && found.has_foreign_queue, "{found:?}");
+    assert!(found.is_lossy && found.has_cross_traffic_queue, "{found:?}");
     let baseline = LossSample { retransmits: 20, segments: 10_000 };
     let mut pacing = |baseline| {
         let decision = fluid.controller.on_loss_tolerant_cc(fluid.now, baseline);

@@ -15,8 +15,8 @@ const RESULT_DEVIATION: f64 = 0.15;
 /// the response at most)
 pub(super) const TRIAL_STEP: f64 = 2.0 * RATE_DEVIATION;
 
-/// Trials with other flows, or queues that stay, within ten seconds before TCP takes over. (chosen:
-/// one or two may be chance)
+/// Findings of other flows or undrained queues tolerated within ten seconds before the fallback.
+/// (chosen: one or two may be chance)
 pub(super) const MAX_FINDINGS: usize = 2;
 
 /// Response to a step below which the rate or the queue does not follow. (chosen: half of that
@@ -61,7 +61,7 @@ pub(super) struct Trial {
     /// Times of trials that found other flows.
     shared: Vec<Duration>,
     /// Times of queues that reductions did not drain.
-    foreign: Vec<Duration>,
+    undrained: Vec<Duration>,
 }
 
 impl Trial {
@@ -94,8 +94,8 @@ impl Trial {
     }
 
     /// Records a queue that reductions did not drain; returns the number of such queues.
-    pub(super) fn on_foreign_queue(&mut self, now: Duration) -> usize {
-        count_recent(&mut self.foreign, now)
+    pub(super) fn on_undrained_queue(&mut self, now: Duration) -> usize {
+        count_recent(&mut self.undrained, now)
     }
 }
 

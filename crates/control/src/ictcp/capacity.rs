@@ -51,14 +51,14 @@ impl Capacity {
     }
 
     /// True if so little bandwidth is available that connections above their share shrink.
-    pub(super) fn is_scarce(&self, free: Rate) -> bool {
+    pub(super) fn is_scarce(&self, available: Rate) -> bool {
         let capacity = self.rate().unwrap_or_default().bits_per_sec() as f64;
-        (free.bits_per_sec() as f64) < capacity * SCARCE_BANDWIDTH_FRACTION
+        (available.bits_per_sec() as f64) < capacity * SCARCE_BANDWIDTH_FRACTION
     }
 
     /// Returns the available bandwidth. (paper, §IV-A: BW_A = max(0, α·C − BW_T); here α = 1, as
     /// windows are bounded by the port's queue)
-    pub(super) fn free(&self, rate: Rate) -> Rate {
+    pub(super) fn available_bandwidth(&self, rate: Rate) -> Rate {
         if self.is_unknown() {
             return rate;
         }

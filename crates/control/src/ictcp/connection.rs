@@ -14,8 +14,10 @@ use std::time::Duration;
 /// Weight of the previous throughput when a sample is lower. (paper, §IV-C: β)
 pub(super) const THROUGHPUT_SMOOTHING: f64 = 0.75;
 
-/// Relative difference that counts as none: of throughput, up to which the window is the limit and
-/// may grow (paper, §IV-C: γ₁); of windows and pacing rates likewise.
+/// Relative difference up to which two values count as equal.
+///
+/// Up to this difference of throughput, the window is the limit and may grow (paper, §IV-C: γ₁).
+/// Windows and pacing rates are compared likewise.
 const NEGLIGIBLE_DIFFERENCE: f64 = 0.1;
 
 /// Throughput difference above which the window is larger than needed. (paper, §IV-C: γ₂)
@@ -29,8 +31,8 @@ const DECREASE_EVALUATIONS: u32 = 2;
 /// (measured, docs/algorithms/sensitivity-gather.md: smaller steps fill long paths slowly)
 const STEP_DIVISOR: u64 = 16;
 
-/// Outstanding windows below which the next grant is due. (chosen: it arrives before the last data
-/// has left)
+/// Outstanding bytes, in windows, below which the next grant is due. (chosen: it arrives before the
+/// last data has left)
 pub(super) const GRANT_AHEAD_WINDOWS: u64 = 2;
 
 /// Pacing rate in windows per RTT. (Linux in congestion avoidance, tcp_pacing_ca_ratio: 1.2)
@@ -184,8 +186,8 @@ impl Connection {
         }
     }
 
-    /// Starts a period of activity. Returns whether slow start applies: the first, or after long
-    /// idle.
+    /// Starts a period of activity. Returns whether slow start applies: at the first activity, or
+    /// after a long idle time.
     pub(super) fn activate(&mut self, now: Duration) -> bool {
         if self.active_time.is_paused() {
             self.activity.last_progress = now;

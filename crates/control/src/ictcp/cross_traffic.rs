@@ -1,4 +1,4 @@
-//! Cross traffic at the port: detects it, and sets the allowed queue for half of the capacity.
+//! Detection of cross traffic at the port; the allowed queue then aims at half of the capacity.
 //!
 //! A flow's share of a full queue is its share of the port. Backing off at each overflow would
 //! leave the port to loss-based cross traffic.
@@ -15,7 +15,7 @@ use crate::units::{Bytes, Rate};
 const TARGET_SHARE: f64 = 0.5;
 
 /// Rate after backing off, relative to before, below which cross traffic is present: halfway
-/// between all of the factor with cross traffic, and 1 without.
+/// between CUBIC's factor, as with cross traffic, and 1, as without.
 const CONTENDED_RATE_FRACTION: f64 = (1.0 + CUBIC_BETA) / 2.0;
 
 /// Finding about cross traffic, with the allowed queue that follows.

@@ -13,7 +13,7 @@ use crate::tcp::FAST_RETRANSMIT_SEGMENTS;
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// Grant, unless windows are larger: what a port holds. (measured,
+/// Size of a grant, unless the window is larger: the buffer of a port. (measured,
 /// docs/algorithms/sensitivity-gather.md: half of it loses goodput, twice gains none)
 const GRANT_BYTES: u64 = MAX_QUEUE.0;
 

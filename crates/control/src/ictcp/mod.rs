@@ -341,9 +341,9 @@ impl Ictcp {
                 }
             }
             self.active_limit.take();
-            let free = self.capacity.free(rate);
-            self.slots.start(subslot, free);
-            if subslot == Subslot::Increase && self.capacity.is_scarce(free) {
+            let available = self.capacity.available_bandwidth(rate);
+            self.slots.start(subslot, available);
+            if subslot == Subslot::Increase && self.capacity.is_scarce(available) {
                 self.enforce_fairness();
             }
         }
@@ -466,7 +466,7 @@ impl Ictcp {
                     }
                     connection.try_grow(is_paid, now, by)
                 } else {
-                    // Waits for the next second subslot.
+                    // Waits for the next `Increase` subslot.
                     None
                 }
             } else {

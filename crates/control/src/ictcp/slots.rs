@@ -9,9 +9,11 @@ use std::time::Duration;
 /// Minimum length of a subslot: one sample. The paper's driver sees each packet.
 pub(super) const MIN_SUBSLOT: Duration = TICK;
 
-/// Subslots after which rates are compared: of a trial of a longer queue, of a test for cross
-/// traffic, and between two steps of the queue beside it. So many growths without a new peak show
-/// the capacity. (measured, docs/algorithms/sensitivity-gather.md: half or twice loses goodput)
+/// Subslots after which rates are compared.
+///
+/// This holds for trials of a longer queue, for tests for cross traffic, and between two steps of
+/// the queue beside it. As many growths without a new peak show the capacity. (measured,
+/// docs/algorithms/sensitivity-gather.md: half or twice loses goodput)
 pub(super) const EVALUATION_SUBSLOTS: u32 = 8;
 
 /// Returns the time after which a decision or a grant has had its effect: two RTTs and subslots.
@@ -51,9 +53,9 @@ impl Slots {
     }
 
     /// Starts a subslot with the available bandwidth.
-    pub(super) fn start(&mut self, subslot: Subslot, free: Rate) {
+    pub(super) fn start(&mut self, subslot: Subslot, available: Rate) {
         self.subslot = subslot;
-        self.quota = if subslot == Subslot::Increase { free } else { Rate::default() };
+        self.quota = if subslot == Subslot::Increase { available } else { Rate::default() };
     }
 
     pub(super) fn subslot(&self) -> Subslot {

@@ -30,8 +30,8 @@ const MIN_ARRIVED_PACKETS: usize = 6;
 /// chance)
 const MIN_AGREEING_TRAINS: usize = TRAIN_COUNT - 1;
 
-/// Relative deviation of two rates that are equal. (chosen: cross traffic causes more, rounding
-/// less)
+/// Relative deviation within which two rates count as equal. (chosen: cross traffic causes more,
+/// rounding less)
 pub(crate) const RATE_DEVIATION: f64 = 0.1;
 
 /// An arrived packet of a train.
@@ -74,9 +74,9 @@ impl Dispersion {
 pub enum Evaluation {
     /// Capacity at the IP layer.
     Capacity(Rate),
-    /// Trains of this many packets may say more.
+    /// Trains of this many packets may give a result.
     Repeat(usize),
-    /// Further trains would say no more.
+    /// Further trains would give no more information.
     Inconclusive,
 }
 

@@ -9,7 +9,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 
 /// Min RTT from which every second tick suffices to sample the streams.
 ///
-/// An RTT has three samples in two then. (measured: docs/algorithms/delay.md §3)
+/// Two RTTs then have three samples. (measured: docs/algorithms/delay.md §3)
 pub const SPARSE_SAMPLING_RTT: Duration = TICK.saturating_mul(3);
 
 /// Input of the controller at a tick. Counters are cumulative.
@@ -23,7 +23,7 @@ pub struct Observation {
     pub received: Bytes,
     /// Latest RTT of a probe; `None` if none arrived since the last tick.
     pub rtt: Option<Duration>,
-    /// Its part in the direction of the data, from an arbitrary origin.
+    /// Forward delay of the same probe, from an arbitrary origin.
     pub forward_delay: Option<Duration>,
     /// Min RTT of TCP.
     pub tcp_min_rtt: Option<Duration>,

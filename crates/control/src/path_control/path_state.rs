@@ -12,7 +12,7 @@ pub struct PathState {
     /// There are too many streams, or cross traffic leaves too little.
     pub is_oversubscribed: bool,
     /// True if other flows or a varying rate keep a queue despite lower rates.
-    pub has_foreign_queue: bool,
+    pub has_cross_traffic_queue: bool,
     /// True if TCP, to which the path is left, keeps a queue of several RTTs (bufferbloat).
     pub has_long_queue: bool,
     /// True if a queue stands now under BBR, which runs because of a long one.

@@ -59,7 +59,7 @@ impl Start {
 
 /// Returns true if an RTT is too short to distinguish a queue from host delays.
 ///
-/// An unknown RTT (zero) is not.
+/// False for an unknown RTT (zero).
 pub(crate) fn is_short_path(min_rtt: Duration) -> bool {
     (Duration::from_nanos(1)..SHORT_PATH_RTT).contains(&min_rtt)
 }

@@ -81,9 +81,9 @@ impl PoolLimit {
         let minimum = (interval.min_used.0, interval.was_starved);
         push_bounded(&mut self.history, minimum, USAGE_HISTORY_EPOCHS);
         let is_stalled = processed < STALL_FRACTION * self.peak_processing;
-        // Peaks are forgotten as usage is.
+        // Peaks decay over the usage history.
         let decay = 1.0 - 1.0 / USAGE_HISTORY_EPOCHS as f64;
-        // With room, arrival would have been as high as before.
+        // Without blocking, arrival would have continued at its peak.
         let peak_arrival =
             if blocked > 0.0 { self.peak_arrival } else { decay * self.peak_arrival };
         self.peak_arrival = peak_arrival.max(arrived);

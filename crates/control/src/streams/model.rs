@@ -134,8 +134,8 @@ impl Newton {
 /// Returns the exponent of the curve through three points.
 ///
 /// Eliminating a and b leaves one equation, (y₃ − y₁)/(y₂ − y₁) = (n₃ᶜ − n₁ᶜ)/(n₂ᶜ − n₁ᶜ), whose
-/// right side only grows with c. Its logarithm is solved by bisection, to the last digit: it takes
-/// some fifty steps, and Newton's iteration of the paper five, once in a search.
+/// right side only grows with c. Its logarithm is solved by bisection to full precision. This takes
+/// about fifty steps, against five of the paper's Newton iteration, but only once per search.
 fn exponent([p, q, r]: [Point; 3]) -> Result<f64, FitError> {
     let wanted = ((r.y - p.y) / (q.y - p.y)).ln();
     // Relative to n₁, to avoid overflow.

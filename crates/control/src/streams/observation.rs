@@ -6,12 +6,14 @@ use crate::tcp::{MIN_RTT_FILTER_LEN, REPAIR_TIME};
 use crate::units::{Bytes, Rate};
 use std::time::Duration;
 
-/// RTTs, and least time, of one evaluation: as long as a loss is repaired. A sample takes two.
+/// RTTs and minimum time of one evaluation: the repair time of a loss. A sample takes twice as
+/// long.
 pub(super) const INTERVAL: (u32, Duration) = REPAIR_TIME;
 
-/// RTTs, and least time, after which a search ends; for as long, the rate or the limiting factor
-/// must differ before the next. (chosen: a sample takes 8 RTTs, and as many until its streams have
-/// left slow start)
+/// RTTs and minimum time after which a search ends.
+///
+/// The rate or the limiting factor must differ for as long before the next search. (chosen: a
+/// sample takes 8 RTTs, and as many until its streams have left slow start)
 pub(super) const MAX_SEARCH_TIME: (u32, Duration) = (40, MIN_RTT_FILTER_LEN);
 
 /// Throughput of a number of streams.

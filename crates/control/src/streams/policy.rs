@@ -16,13 +16,15 @@ const CPU_BOUND_SHARE: f64 = 0.7;
 /// (chosen: one or two suffice on clean paths)
 pub(super) const MIN_SEARCH_STREAMS: u32 = 2;
 
-/// Divisor of the number of streams that a path cannot hold: a segment for each becomes as many as
-/// fast retransmit needs. (measured, PIE at 10 Mbit/s in virtual time: with two streams instead of
-/// four, losses of the start cost 2 % more)
+/// Divisor of the number of streams on an oversubscribed path.
+///
+/// One segment per stream becomes as many as fast retransmit needs. (measured, PIE at 10 Mbit/s in
+/// virtual time: with two streams instead of four, losses of the start cost 2 % more)
 const OVERSUBSCRIBED_DIVISOR: u32 = FAST_RETRANSMIT_SEGMENTS as u32;
 
 /// RTT above which fewer streams are not tried: the remaining ones need too long to widen their
-/// windows. (measured, docs/algorithms/streams.md: 15 % more at 50 ms, 27 % less at 150 ms)
+/// windows. (measured, docs/algorithms: 15 % more at 50 ms, streams-measured.md; 27 % less at 150
+/// ms, streams.md, M5)
 const MAX_REDUCTION_RTT: Duration =
     SHORT_RTT.saturating_mul(MAX_INITIAL_STREAMS / MIN_INITIAL_STREAMS);
 
@@ -51,7 +53,7 @@ pub struct PathConditions {
     pub is_window_limited: bool,
     /// True if the streams may use BBR, and losses have not led to it yet.
     pub has_bbr: bool,
-    /// The same because of a long queue.
+    /// True if the streams may use BBR, which a long queue has not caused yet.
     pub has_bbr_for_queue: bool,
     /// Current bottleneck.
     pub bottleneck: Bottleneck,
@@ -66,7 +68,7 @@ pub struct PathConditions {
 pub enum SearchDirection {
     /// Fewer streams may suffice, down to this number.
     Fewer(u32),
-    /// This number fits, without a search: the current rate says nothing yet.
+    /// This number fits without a search, while the current rate is not conclusive yet.
     JumpTo(u32),
     /// More streams may carry more, up to this number.
     More(u32),
@@ -186,7 +188,7 @@ impl PathConditions {
                 LimitingFactor::LossWithoutQueue
             }
             State::Disabled if self.path.is_ack_limited => LimitingFactor::Acknowledgements,
-            State::Disabled if self.path.has_foreign_queue => LimitingFactor::SharedQueue,
+            State::Disabled if self.path.has_cross_traffic_queue => LimitingFactor::SharedQueue,
             State::Disabled => LimitingFactor::Congestion,
             State::Probing | State::StartBounded | State::StartOpen => LimitingFactor::Unknown,
         }
@@ -260,7 +262,7 @@ mod tests {
         is_short: false,
         is_oversubscribed: false,
         is_ack_limited: false,
-        has_foreign_queue: false,
+        has_cross_traffic_queue: false,
         has_long_queue: false,
         has_standing_queue: false,
     };
@@ -294,7 +296,7 @@ mod tests {
         }
         let congested = (SearchDirection::More(64), LimitingFactor::Congestion);
         assert_eq!(of(State::Disabled), congested);
-        let shared = PathState { has_foreign_queue: true, ..USUAL_PATH };
+        let shared = PathState { has_cross_traffic_queue: true, ..USUAL_PATH };
         let shared = PathConditions { state: State::Disabled, path: shared, ..SIXTEEN_STREAMS };
         let kept = (SearchDirection::Keep, LimitingFactor::SharedQueue);
         assert_eq!(shared.search_direction(), kept);
@@ -318,7 +320,7 @@ mod tests {
         );
         let full = PathConditions { is_path_full: true, has_bbr: true, ..lossy(State::Disabled) };
         assert_eq!(full.search_direction(), (SearchDirection::Keep, LimitingFactor::PathFull));
-        let path = PathState { has_long_queue: true, has_foreign_queue: true, ..USUAL_PATH };
+        let path = PathState { has_long_queue: true, has_cross_traffic_queue: true, ..USUAL_PATH };
         let bloated = PathConditions { path, has_bbr_for_queue: true, has_bbr: false, ..full };
         let tried = (SearchDirection::TryBbr, LimitingFactor::LongQueue);
         assert_eq!(bloated.search_direction(), tried);

@@ -67,7 +67,7 @@ impl Trial {
             return (TrialOutcome::Inconclusive, LossSample::default());
         };
         // Flows that keep a queue make all lose as much as BBR tolerates.
-        let lost = if path.has_foreign_queue {
+        let lost = if path.has_cross_traffic_queue {
             lost.higher_loss(LossSample::of_rate(LOSS_THRESH))
         } else {
             lost
@@ -164,7 +164,7 @@ mod tests {
         let (before, after) = ((450.0, 20, 24_000), (800.0, 900, 41_000));
         assert_eq!(tried(before, after), TrialOutcome::MoreLoss);
         // Beside flows that keep a queue, BBR loses some percent as they do.
-        let path = PathState { has_foreign_queue: true, ..PathState::default() };
+        let path = PathState { has_cross_traffic_queue: true, ..PathState::default() };
         let beside = |after| trial_of(before, after).outcome(None, path).0;
         assert!(matches!(beside(after), TrialOutcome::Kept(..)));
         assert_eq!(beside((800.0, 1_900, 41_000)), TrialOutcome::MoreLoss);

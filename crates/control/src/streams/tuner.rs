@@ -55,7 +55,7 @@ pub enum Change {
 /// The cause of a decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
-    /// Fewer windows do not cover the path.
+    /// The windows of fewer streams do not cover the path.
     WindowLimit,
     /// This number fits the path, without a search.
     KnownFit(LimitingFactor),
@@ -456,7 +456,7 @@ impl StreamTuner {
 
     /// Returns a new search result for a limiting factor.
     fn new_result(&self, factor: LimitingFactor, latest: &Observation) -> SearchOutcome {
-        // After a rate change the search was worthwhile: no longer delay.
+        // After a rate change the search was worthwhile, so the retry delay is reset.
         let unchanged = self.result.filter(|found| !found.is_changed(latest.now));
         let retry_after = unchanged.map_or(MAX_SEARCH_TIME.1, |found| found.retry_after * 2);
         let settled_at = latest.now + sample_time(latest.min_rtt);

@@ -86,7 +86,7 @@ pub struct AgentOptions {
 
 /// Runs an agent over two pipes or one socket until the client is done.
 ///
-/// Without a data port: the client's data comes through `input`, too. See [`run_agent`].
+/// There is no data port: the client's data also arrives through `input`. See [`run_agent`].
 ///
 /// # Errors
 /// As for [`run_agent`].

@@ -16,7 +16,7 @@ pub struct Delete {
     pub excluded: bool,
     /// Deletes nothing if it would be more entries than this.
     pub max: Option<u64>,
-    /// Deletes although entries failed.
+    /// Deletes even if some entries failed.
     pub ignore_errors: bool,
     /// Deletes everything if the source is empty.
     pub empty_source: bool,

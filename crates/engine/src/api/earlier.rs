@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Backup {
     /// Directory on the file system of the destination, and relative to it.
     pub dir: Option<PathBuf>,
-    /// Suffix of their names. Default: `~`; none in a directory.
+    /// Suffix of the backups' names. Default: `~`, or none if `dir` is set.
     pub suffix: Option<OsString>,
 }
 
@@ -30,7 +30,7 @@ impl Backup {
 /// Checks the rules for earlier versions before a peer does.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for suffixes that no name can have, and for what the protocol limits.
+/// [`ErrorKind::Usage`] for an invalid suffix, and for rules that exceed the protocol's limits.
 pub(super) fn check_earlier(rules: &EarlierRules) -> Result<(), Error> {
     let usage = |text: String| Err(Error::new(ErrorKind::Usage, text));
     let dirs = rules.link_dest.as_deref().unwrap_or_default();

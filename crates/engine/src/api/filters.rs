@@ -31,8 +31,8 @@ impl Filters {
     /// Parses rules in order and reads the files that they name.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] names the rule, with file and line, that cannot be parsed or read, and
-    /// more rules than the protocol allows.
+    /// [`ErrorKind::Usage`] for a rule that cannot be parsed or read, named with file and line, and
+    /// for more rules than the protocol allows.
     pub fn parse(rules: &[FilterRule]) -> Result<Self, Error> {
         let given: Vec<_> = rules.iter().map(given).collect();
         let parsed = FilterScope::parse(&given, FilterOptions::default(), &mut read_file);

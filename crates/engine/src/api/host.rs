@@ -36,7 +36,7 @@ impl RememberedPath {
     }
 }
 
-/// Returns the paths of the last week, by the state directory of the copies.
+/// Returns the paths measured in the last week, from the state directory of the copies.
 #[must_use]
 pub fn remembered_paths(state_dir: &Path) -> Vec<RememberedPath> {
     PathCache::all(state_dir)

@@ -47,6 +47,6 @@ pub(super) fn explain_loss(input: Option<&SpooledInput>, error: Error) -> Error 
         return error;
     }
     let text = without_hint(&error);
-    let text = format!("{text}; the input cannot be read again: run its program once more");
+    let text = format!("{text}; the input cannot be read again: rerun the program that writes it");
     Error::new(error.kind(), text)
 }

@@ -29,7 +29,7 @@ pub struct ServerLimits {
     pub open_files: u64,
 }
 
-/// Descriptors of a process unless its limit says otherwise. (getrlimit(2): the usual soft limit)
+/// Limit of open files that is assumed if it cannot be read. (getrlimit(2): the usual soft limit)
 pub(super) const USUAL_OPEN_FILES: u64 = 1024;
 
 /// Descriptors kept for the port, the log, and the directories and files of sessions. (chosen: a

@@ -32,7 +32,7 @@ impl Listing {
             .metadata(shown)
             .dry_run(true)
             .tune(Tune::Off)
-            // An entry that was shown would be shown again.
+            // A retry would list entries again that were already shown.
             .retry_for(Duration::ZERO);
         let mut listing = Self { transfer };
         listing.transfer.options.purpose = Purpose::Listing;

@@ -68,7 +68,7 @@ pub(super) fn prepare(
     let spool = Spool::create(&output.spool)?;
     options.destination = Location::Local(spool.0.join(FILE_NAME));
     let rules = &mut options.rules;
-    // A symlink has no content of its own; the part file is soon removed.
+    // A symlink is followed for its content; the part file is temporary, so nothing is flushed.
     rules.walk.copy_links = true;
     (rules.fsync, rules.metadata) = (Fsync::None, Metadata::default());
     if options.overrides.direct == DirectIo::Auto {

@@ -335,7 +335,8 @@ impl ProbeResult {
 /// Returns the median rate of the seconds in the second half; of shorter intervals if the probe was
 /// short.
 ///
-/// Streams that have sent all count no more, while a slow path may carry their data for seconds.
+/// Samples after the last increase of the carried bytes do not count: the streams have sent
+/// everything, while a slow path may still deliver it for seconds.
 fn steady_rate(samples: &[Sample]) -> Rate {
     let carried = samples.last().map(|sample| sample.carried).unwrap_or_default();
     let end = samples.iter().find(|sample| sample.carried == carried).map(|sample| sample.at);

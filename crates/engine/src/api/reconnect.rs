@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// First and longest pause before a new connection. (chosen: a daemon that restarts is back within
-/// a second; a network that is away for minutes is asked twice a minute)
+/// a second; during an outage of minutes, two attempts a minute suffice)
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// Interval of checks for cancellation during a pause. (chosen: below what a user notices)
@@ -28,10 +28,10 @@ const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
 /// Runs sessions until one completes the transfer, or none could be connected for `retry_for`.
 ///
-/// That is asked after each loss; zero ends the transfer.
+/// `retry_for` is evaluated after each loss; zero ends the transfer.
 ///
 /// # Errors
-/// The first session's, unless it was connected and then lost; else the last one's.
+/// The first session's error, unless that session was lost after it connected; else the last error.
 pub(crate) fn run(
     retry_for: impl Fn() -> Duration,
     events: &dyn EventSink,
@@ -62,7 +62,7 @@ pub(crate) fn run(
         if retry_for.is_zero() {
             return Err(error);
         }
-        // A short session that achieved nothing does not prolong the outage. One may hash for long.
+        // A short session without progress does not reset the outage; a long one may have hashed.
         let is_long = sink.is_connected() && began.elapsed() > PAUSES.1;
         if is_long || lost.total().achieved() > achieved {
             outage = None;
@@ -179,7 +179,7 @@ impl EventSink for SessionSink<'_> {
                 *lock(&self.progress) = progress;
                 self.events.event(Event::Progress(progress));
             }
-            // Told by the first session.
+            // Already reported by the first session.
             Event::Destination { .. } if !self.is_first => {}
             event => {
                 if matches!(event, Event::Connected { .. }) {

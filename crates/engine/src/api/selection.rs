@@ -31,9 +31,9 @@ pub struct Selection {
     pub exclude_caches: bool,
     /// Leaves out what is deeper beneath a source, which is at 0.
     pub max_depth: Option<u32>,
-    /// Leaves out what files of these names, with patterns as in `.gitignore`, ignore.
+    /// Names of ignore files, whose patterns leave out entries as in `.gitignore`.
     ///
-    /// The files are read in each directory; of several, the last name decides first.
+    /// Ignore files are read in each directory; of several names, the last one takes precedence.
     pub ignore_files: Vec<OsString>,
     /// Copies a file that grows as far as it was when it was announced.
     pub follow_growth: bool,

@@ -65,7 +65,7 @@ pub struct Server {
     udp_error: Option<String>,
     log_limiter: Arc<LogLimiter>,
     /// Turns of the loop that accepts connections.
-    accept_turns: AtomicU64,
+    accept_iterations: AtomicU64,
 }
 
 impl std::fmt::Debug for Server {
@@ -140,7 +140,7 @@ impl Server {
             quic: quic.map(Mutex::new),
             udp_error,
             log_limiter: Arc::new(LogLimiter::new()),
-            accept_turns: AtomicU64::new(0),
+            accept_iterations: AtomicU64::new(0),
         })
     }
 
@@ -175,7 +175,7 @@ impl Server {
 
     /// Replaces the rules for clients; those in force stay if the new ones are refused.
     ///
-    /// Sessions end whose token is no longer accepted. Others keep their directory.
+    /// Sessions whose token is no longer accepted are ended. Others keep their directory.
     ///
     /// # Errors
     /// [`ErrorKind::Local`] for a directory that cannot be opened, [`ErrorKind::Usage`] for shares
@@ -192,9 +192,9 @@ impl Server {
         self.sessions.access.needs_token()
     }
 
-    /// Replaces the tokens with permissions of their own, and nothing else.
+    /// Replaces the grants (tokens and keys with permissions), and nothing else.
     ///
-    /// Sessions end whose token is gone, or permits something else now.
+    /// Sessions whose grant was removed or has other permissions now are ended.
     pub fn set_grants(&self, grants: &[Grant]) {
         self.sessions.access.set_grants(grants);
         self.sessions.end_refused();
@@ -202,8 +202,8 @@ impl Server {
 
     /// Turns of the loop that accepts connections, several a second while it works.
     #[must_use]
-    pub fn accept_turns(&self) -> u64 {
-        self.accept_turns.load(Ordering::Relaxed)
+    pub fn accept_iterations(&self) -> u64 {
+        self.accept_iterations.load(Ordering::Relaxed)
     }
 
     /// Fingerprint of the certificate, for clients to pin.
@@ -291,7 +291,7 @@ impl Server {
     ) -> Result<(), Error> {
         let mut checked = Instant::now();
         loop {
-            self.accept_turns.fetch_add(1, Ordering::Relaxed);
+            self.accept_iterations.fetch_add(1, Ordering::Relaxed);
             if checked.elapsed() >= TOKEN_CHECK_INTERVAL {
                 // A token may have expired.
                 self.sessions.end_refused();

@@ -86,10 +86,10 @@ impl Transfer {
         self
     }
 
-    /// Takes what an interrupted run left without hashing it again.
+    /// Trusts the blocks that an interrupted run left, without hashing them again.
     ///
-    /// The files are then as good as the disk that held them since. Default: every block is hashed
-    /// again beside the transfer, and sent again if it differs.
+    /// Damage to them on the disk since then is not detected. Default: every block is hashed again
+    /// during the transfer, and sent again if it differs.
     #[must_use]
     pub fn trust_journal(mut self, trust_journal: bool) -> Self {
         self.options.rules.trust_journal = trust_journal;
@@ -328,10 +328,10 @@ impl Transfer {
 
     /// Sends the content of an open file, such as a pipe, instead of a source.
     ///
-    /// It is read while it is sent. What the receiver does not have yet is in memory, at most 256
-    /// MiB. The destination is a file, not a directory. A lost session is connected again as long
-    /// as all that was read is in memory. [`run`](Self::run) refuses as [`ErrorKind::Usage`]:
-    /// several sources, an output, a dry run, and options for trees.
+    /// It is read while it is sent. Content that the receiver does not have yet is kept in memory,
+    /// at most 256 MiB. The destination is a file, not a directory. A lost session is reconnected
+    /// only while all content read so far is in memory. [`run`](Self::run) refuses as
+    /// [`ErrorKind::Usage`]: several sources, an output, a dry run, and options for trees.
     ///
     /// # Errors
     /// [`ErrorKind::Local`] for a shortage of descriptors or memory.
@@ -405,7 +405,7 @@ impl Transfer {
             (Some(remote), _) => (remote.clone(), Direction::Pull),
             (None, _) => return Err(Error::new(ErrorKind::Usage, "no source given")),
         };
-        // The sources of a gathering in rounds, or that is merged, depend on each other's sessions.
+        // The sources of a gather that is merged or in rounds depend on each other's sessions.
         let input = self.context.input.as_deref();
         let retry_for = || match self.context.is_alone() && input.is_none_or(|i| i.can_restart()) {
             true => self.options.retry_for,

@@ -1,7 +1,7 @@
 //! Users and groups of this host: names of numbers, and numbers of names.
 //!
-//! `/etc/passwd` and `/etc/group` come first. Other accounts (LDAP, SSSD) are asked of getent(1):
-//! a static program cannot load the modules of the name service switch.
+//! `/etc/passwd` and `/etc/group` come first. Other accounts (LDAP, SSSD) are looked up with
+//! getent(1): a static program cannot load the modules of the name service switch.
 
 use super::sync::lock;
 use bankfull_proto::limits::MAX_ACCOUNT_NAME_BYTES;
@@ -78,7 +78,7 @@ impl Accounts {
 }
 
 impl Database {
-    /// Asks getent(1) for an account by its name or number.
+    /// Looks up an account with getent(1) by its name or number.
     fn ask(&mut self, kind: AccountKind, key: &[u8]) -> Option<(Vec<u8>, u32)> {
         if self.getent_runs >= MAX_GETENT_RUNS {
             return None;
@@ -122,7 +122,7 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, u32)> {
     (!name.is_empty()).then(|| (name.to_vec(), id))
 }
 
-/// True for a name that getent(1) takes for one: no option, no number, no separator.
+/// True for a name that getent(1) does not take for an option or a number.
 fn is_plain(name: &[u8]) -> bool {
     let is_separator = |byte: &u8| matches!(byte, b':' | b'\n' | b'\0');
     let starts_plain = name.first().is_some_and(|&first| first != b'-' && !first.is_ascii_digit());

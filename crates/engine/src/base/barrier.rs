@@ -1,5 +1,5 @@
-//! Barrier between the rounds of a gathering: each source may send up to a limit, which rises once
-//! all sources have reached it.
+//! Barrier between the rounds of a gather: each source may send up to a limit, which rises once all
+//! sources have reached it.
 //!
 //! Credit ends at the end of a frame, so that all data of a round is verified and written when the
 //! round ends.
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Interval at which [`Barrier::wait`] checks for cancellation.
 const BARRIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Progress and limits of the sources of a gathering. Counts are payload bytes.
+/// Progress and limits of the sources of a gather. Counts are payload bytes.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     state: Mutex<State>,

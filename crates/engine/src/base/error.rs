@@ -20,7 +20,7 @@ pub struct Error {
     is_from_peer: bool,
     /// Cause that the peer reported, if it reported the error.
     peer_cause: Option<Cause>,
-    /// True if the peer closed the connection before it said anything.
+    /// True if the peer closed the connection without sending anything.
     is_dropped: bool,
     /// Name and fingerprint of a daemon that is refused because it is unknown.
     unknown_daemon: Option<Box<(String, String)>>,
@@ -103,12 +103,12 @@ impl Error {
         self.is_from_peer && self.peer_cause == Some(Cause::Cancelled)
     }
 
-    /// Returns the error of a peer that closed the connection before it said anything.
+    /// Returns the error of a peer that closed the connection without sending anything.
     pub(crate) fn dropped(self) -> Self {
         Self { is_dropped: true, ..self }
     }
 
-    /// True if the peer closed the connection before it said anything.
+    /// True if the peer closed the connection without sending anything.
     pub(crate) fn is_dropped(&self) -> bool {
         self.is_dropped
     }
@@ -281,7 +281,7 @@ const BIDI_MARKS: [char; 12] = [
 
 /// True for control characters and bidirectional marks, which a program escapes before display.
 ///
-/// With them, a peer's text could command the terminal, or read otherwise than it is.
+/// Otherwise a peer's text could control the terminal, or be displayed as something else.
 #[must_use]
 pub fn is_terminal_control(c: char) -> bool {
     c.is_control() || BIDI_MARKS.contains(&c)

@@ -13,7 +13,7 @@ pub trait EventSink: Send + Sync {
     /// Receives one event.
     fn event(&self, event: Event);
 
-    /// False if [`Event::Completed`] is of no use, and need not be made.
+    /// False if the sink ignores [`Event::Completed`], which is then not created.
     fn wants_completed(&self) -> bool {
         true
     }
@@ -158,7 +158,7 @@ pub enum Event {
     },
     /// An entry of a listing.
     Listed(Box<ListedEntry>),
-    /// A change at the destination, if the user asked for them.
+    /// A change at the destination, if the user asked for itemized changes.
     Changed(ItemizedChange),
     /// A file could not be copied; the transfer goes on.
     FileFailed {

@@ -35,7 +35,7 @@ impl PartNames {
 /// True if a name is that of a part file or journal.
 ///
 /// Such files are never copied: the destination would take them for the part file of another file.
-/// It may ignore case.
+/// Case is ignored, as the destination's file system may ignore it.
 pub(crate) fn is_part_name(name: &[u8]) -> bool {
     if !name.starts_with(b".") {
         return false;

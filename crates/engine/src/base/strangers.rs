@@ -21,9 +21,9 @@ pub(crate) struct Stranger<K> {
 
 /// Returns the stranger to close if there are more than `max`.
 ///
-/// They are given in order of arrival. It is the oldest one of the network that has most, or its
-/// newest one while all are young. Thus a crowd from one network closes its own connections, and no
-/// other client's.
+/// `strangers` is in order of arrival. The network with the most strangers loses its oldest one, or
+/// its newest while the oldest is younger than [`GREETING_GRACE`]. A crowd from one network thus
+/// closes only its own connections.
 pub(crate) fn excess<K: Copy>(strangers: &[Stranger<K>], max: usize) -> Option<K> {
     if strangers.len() <= max {
         return None;

@@ -20,10 +20,10 @@ pub(crate) fn try_spawn<'scope, 'env: 'scope>(
     work: impl FnOnce() + Send + 'scope,
 ) -> Result<(), Error> {
     let start = |work: Shared<_>| start(scope, move || run(&work)).map(drop);
-    patiently(work, start).map_err(|e| Error::thread_start(&e))
+    retry_while_short(work, start).map_err(|e| Error::thread_start(&e))
 }
 
-/// Starts a thread at once, or not.
+/// Starts a thread; fails at once if threads are short.
 pub(crate) fn try_spawn_now<'scope, 'env: 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() + Send + 'scope,
@@ -31,7 +31,7 @@ pub(crate) fn try_spawn_now<'scope, 'env: 'scope>(
     try_spawn_joinable(scope, work).map(drop)
 }
 
-/// Starts a thread at once, or not; returns its handle.
+/// Starts a thread and returns its handle; fails at once if threads are short.
 pub(crate) fn try_spawn_joinable<'scope, 'env: 'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -43,7 +43,7 @@ pub(crate) fn try_spawn_joinable<'scope, 'env: 'scope, T: Send + 'scope>(
 pub(crate) fn try_spawn_detached(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let start =
         |work: Shared<_>| thread::Builder::new().spawn(in_this_span(move || run(&work))).map(drop);
-    patiently(work, start).map_err(|e| Error::thread_start(&e))
+    retry_while_short(work, start).map_err(|e| Error::thread_start(&e))
 }
 
 fn start<'scope, 'env: 'scope, T: Send + 'scope>(
@@ -57,7 +57,7 @@ fn start<'scope, 'env: 'scope, T: Send + 'scope>(
 type Shared<F> = Arc<Mutex<Option<F>>>;
 
 /// Starts work again while threads are short.
-fn patiently<F: FnOnce()>(work: F, start: impl Fn(Shared<F>) -> io::Result<()>) -> io::Result<()> {
+fn retry_while_short<F: FnOnce()>(work: F, start: impl Fn(Shared<F>) -> io::Result<()>) -> io::Result<()> {
     let work = Arc::new(Mutex::new(Some(work)));
     retry_shortage(SHORTAGE_TIMEOUT, || start(Arc::clone(&work)))
 }
@@ -96,9 +96,9 @@ mod tests {
             run(&work);
             Ok(())
         };
-        patiently(|| done.set(done.get() + 1), start).unwrap();
+        retry_while_short(|| done.set(done.get() + 1), start).unwrap();
         assert_eq!((done.get(), tries.get()), (1, 4));
-        let failed = patiently(|| {}, |_| Err(io::ErrorKind::InvalidInput.into()));
+        let failed = retry_while_short(|| {}, |_| Err(io::ErrorKind::InvalidInput.into()));
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 

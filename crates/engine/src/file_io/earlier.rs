@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Suffix of backups beside their originals. (rsync(1), cp(1))
 const BACKUP_SUFFIX: &str = "~";
 
-/// Attempts to put a backup in a place that another process fills. (chosen: more than chance needs)
+/// Attempts to place a backup while another process takes its name. (chosen: more than chance
+/// needs)
 const MAX_TRIES: u32 = 10;
 
 /// Earlier versions at the destination.
@@ -202,11 +203,11 @@ impl Backup {
         }
     }
 
-    /// Gives an entry a second name as a backup, in place of an earlier one.
+    /// Keeps an entry as a backup under a second name, replacing an earlier backup.
     ///
-    /// An entry that cannot have one is renamed.
+    /// An entry that cannot have a second name is renamed. Directories are not backed up.
     ///
-    /// `above` is the path of its directory beneath the destination. Directories have none.
+    /// `above` is the path of the entry's directory beneath the destination.
     ///
     /// # Errors
     /// The backup cannot be made; the entry then stays.
@@ -218,7 +219,7 @@ impl Backup {
             Err(e) => return Err(e),
         }
         let kept_name = [name.as_bytes(), self.suffix.as_bytes()].concat();
-        // It would take the place of what another session is receiving.
+        // The backup would replace the part file of a file that another session is receiving.
         if is_part_name(&kept_name) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

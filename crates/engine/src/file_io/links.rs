@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Links from one to the next until it is an error. (path_resolution(7): 40)
+/// Maximum number of links in a chain before it is an error. (path_resolution(7): 40)
 const MAX_LINKS: usize = 40;
 
 /// A directory that is opened by a path, not from its parent in the copy.

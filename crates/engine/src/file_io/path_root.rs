@@ -3,7 +3,7 @@
 use super::earlier::Earlier;
 use super::links::{self, Referent};
 use super::root::{PathRoot, refuse_reserved_names};
-use super::roots::{AskedRules, ItemNames, MetadataTarget, ReceiveTarget, SourceItem};
+use super::roots::{RequestedRules, ItemNames, MetadataTarget, ReceiveTarget, SourceItem};
 use super::storage_quota::{MAX_DESTINATION_DEPTH, StorageQuota};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
@@ -80,8 +80,8 @@ impl OpenedParents {
 impl PathRoot {
     /// Returns the absolute path of the directory above a source in the copy.
     ///
-    /// Of a source whose contents are copied, it is the source's. Links in it are not resolved.
-    /// Beneath a directory, the path is relative to that.
+    /// For a source whose contents alone are copied, it is the source itself. Links are not
+    /// resolved. Under a served directory, the path is relative to that directory.
     pub(crate) fn copy_root(&self, item: &SourceItem) -> Vec<u8> {
         let here = match self {
             Self::Host => std::env::current_dir().unwrap_or_default(),
@@ -319,7 +319,7 @@ impl PathRoot {
             resume_policy,
             served_root,
             sources: sources.to_vec(),
-            asked: AskedRules::default(),
+            requested: RequestedRules::default(),
             metadata: MetadataTarget::default(),
             earlier,
             merge_handle: None,

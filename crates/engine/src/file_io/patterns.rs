@@ -28,7 +28,7 @@ pub(crate) struct Expansion<'r> {
 impl Expansion<'_> {
     /// Replaces patterns by the paths that they match, sorted, and `~user` by a home directory.
     ///
-    /// A path that exists is no pattern. Beneath a directory, `~user` is a name.
+    /// A path that exists is not a pattern. Under a served directory, `~user` is an ordinary name.
     ///
     /// # Errors
     /// No match, too many, no such user, or a client that has left.
@@ -146,7 +146,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Returns the kind of a path; of a link to a directory, that.
+    /// Returns the kind of a path; a link to a directory counts as a directory.
     fn kind_of(self, path: &[u8]) -> io::Result<FileKind> {
         let at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let (above, name) = path.split_at(at);

@@ -40,7 +40,7 @@ pub(crate) struct ReceiveTarget {
     pub(crate) served_root: Option<(u64, u64)>,
     /// Sources, the only entries allowed at the top of the destination.
     pub(crate) sources: Vec<Source>,
-    pub(crate) asked: AskedRules,
+    pub(crate) requested: RequestedRules,
     pub(crate) metadata: MetadataTarget,
     pub(crate) earlier: Earlier,
     /// Resolves conflicts with other sources, if several are merged.
@@ -51,7 +51,7 @@ pub(crate) struct ReceiveTarget {
 
 /// Rules of the user, for both sides.
 #[derive(Debug, Default)]
-pub(crate) struct AskedRules {
+pub(crate) struct RequestedRules {
     pub(crate) filters: FilterScope,
     pub(crate) walk: WalkRules,
     /// Names; empty if whole sources are requested.
@@ -150,7 +150,7 @@ pub(crate) enum ItemNames {
 
 /// Returns the descriptions of sources that the receiver gets.
 ///
-/// Names with their paths are contents of one source, the destination.
+/// Names copied with their paths form a single source: the contents of the destination.
 pub(crate) fn sources_of(items: &[SourceItem]) -> Vec<Source> {
     match items.iter().any(|item| item.names.is_some()) {
         true => vec![Source { name: Vec::new(), is_dir: true, contents: true, open_ended: None }],

@@ -1,9 +1,9 @@
 //! Content of unknown size, such as standard input, that is sent while it is read.
 //!
-//! Blocks stay in memory until they are acknowledged. The reader waits while many do.
+//! Blocks stay in memory until they are acknowledged. Reading pauses while too many are kept.
 
 use crate::base::sync::lock;
-use bankfull_proto::blocks::BlockSet;
+use bankfull_proto::blocks::{BlockSet, Run};
 use bankfull_proto::limits::MAX_FILE_BLOCKS;
 use bankfull_sys::{Stat, memory_file, stat_file};
 use std::fs::File;
@@ -186,16 +186,22 @@ impl SpooledInput {
         true
     }
 
-    /// Frees a block that the receiver has.
-    pub(crate) fn release(&self, index: u64, block: u64) {
+    /// Frees blocks that the receiver has.
+    pub(crate) fn release(&self, run: Run, block: u64) {
+        let range = run.first..run.first.saturating_add(run.count);
         let mut state = lock(&self.state);
-        if state.held.remove(index) {
-            state.has_released = true;
-            drop(state);
-            // What cannot be freed now is freed with the spool.
-            let _ = bankfull_sys::punch_hole(&self.spool, index * block, block);
-            self.released.notify_all();
+        let released: Vec<Run> = state.held.runs_within(range.clone()).collect();
+        if released.is_empty() {
+            return;
         }
+        state.held.remove_range(range);
+        state.has_released = true;
+        drop(state);
+        for run in released {
+            // Memory that cannot be freed now is freed with the spool.
+            let _ = bankfull_sys::punch_hole(&self.spool, run.first * block, run.count * block);
+        }
+        self.released.notify_all();
     }
 }
 
@@ -245,10 +251,10 @@ mod tests {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| input.hold(blocks, BLOCK, || false));
             // A block that is not held frees nothing.
-            input.release(blocks + 7, BLOCK);
+            input.release(Run { first: blocks + 7, count: 1 }, BLOCK);
             thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
-            input.release(3, BLOCK);
+            input.release(Run { first: 3, count: 1 }, BLOCK);
             assert!(waiting.join().unwrap());
         });
         assert!(!input.can_restart());
@@ -265,7 +271,7 @@ mod tests {
         let allocated = || stat_file(&input.spool).unwrap().allocated;
         assert_eq!(allocated(), 2 * BLOCK);
         assert!(input.hold(0, BLOCK, || false) && input.hold(1, BLOCK, || false));
-        input.release(0, BLOCK);
+        input.release(Run { first: 0, count: 1 }, BLOCK);
         assert_eq!(allocated(), BLOCK);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A walk of the share counts both; sessions add what they write, and subtract what they replace.
 //! Another walk, once the quota seems to be used up, finds files that were deleted meanwhile, and
-//! those of other programs. A walk has a thread of its own: it ends though the session that needs
-//! it has left.
+//! those of other programs. A walk runs in a thread of its own, so that it completes even if the
+//! session that started it has ended.
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
@@ -23,8 +23,8 @@ const WALK_PAUSE_FACTOR: u32 = 9;
 /// Maximum pause between two walks. (chosen: a user who has deleted files tries again by then)
 const MAX_WALK_PAUSE: Duration = Duration::from_secs(60);
 
-/// Age of a count from which another walk begins, for which nothing waits. (chosen: what others add
-/// is found within it)
+/// Age of a count after which another walk starts in the background. (chosen: files that other
+/// programs add are counted within it)
 const MAX_COUNT_AGE: Duration = Duration::from_secs(3600);
 
 /// Interval at which a session that waits for a walk looks for its own end. (chosen: at once, to a
@@ -191,7 +191,7 @@ impl StorageQuota {
         Failure::new(Cause::NoSpace, text)
     }
 
-    /// Waits for a walk; false without one, as the last one was a moment ago.
+    /// Waits for a walk; returns false if the last one is too recent for another.
     ///
     /// # Errors
     /// The share cannot be read; the session has stopped.
@@ -281,7 +281,7 @@ impl Count {
         let Usage { bytes, entries } = taken.plus(wanted);
         if let Some(max) = self.limit.bytes.filter(|max| wanted.bytes > 0 && bytes > max.0) {
             let (wanted, taken) = (Bytes(wanted.bytes), Bytes(taken.bytes));
-            return Err(Some(format!("{wanted} more than {taken} exceed {max}")));
+            return Err(Some(format!("{wanted} in addition to {taken} in use exceeds {max}")));
         }
         if let Some(max) = self.limit.entries.filter(|max| wanted.entries > 0 && entries > *max) {
             return Err(Some(format!("it has {} entries of {max}", taken.entries)));
@@ -346,8 +346,8 @@ impl Drop for Reservation {
 
 /// Counts the entries beneath a directory, and the space of the files.
 ///
-/// Each of the names of a file has its part of the space. Also returns why something could not be
-/// read.
+/// The space of a file is divided among its names. Also returns the reason why something could not
+/// be read.
 ///
 /// # Errors
 /// The directory itself cannot be read.
@@ -396,10 +396,10 @@ fn usage_of(root: &Dir) -> io::Result<(Usage, Option<String>)> {
     Ok((usage, unread))
 }
 
-/// True if a failure tells that an entry does not count.
+/// True if an error means that an entry need not be counted.
 ///
-/// It is gone, or in a directory of others, such as `lost+found`: what clients make in a share with
-/// a quota stays readable.
+/// The entry is gone, or belongs to another user, such as `lost+found`: entries that clients create
+/// in a share with a quota stay readable.
 fn is_not_counted(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
@@ -438,7 +438,7 @@ mod tests {
         let first = quota.reserve((40_000, false), RUNS).unwrap();
         let failure = quota.reserve((40_000, false), RUNS).unwrap_err();
         assert_eq!(failure.cause(), Cause::NoSpace);
-        let why = "the quota of the share data does not allow it: 40.0 KiB more than 40.0 KiB";
+        let why = "the quota of the share data does not allow it: 40.0 KiB in addition to 40.0 KiB";
         assert!(failure.text.starts_with(why), "{}", failure.text);
         fs::write(dir.path().join("f"), vec![1; 40_000]).unwrap();
         first.write(40_000, RUNS).unwrap();

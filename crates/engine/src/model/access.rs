@@ -224,7 +224,7 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let malformed = || {
-            let text = format!("{text:?} is no network: write ADDRESS/BITS, such as 10.0.0.0/8");
+            let text = format!("{text:?} is not a network: write ADDRESS/BITS, such as 10.0.0.0/8");
             Error::new(ErrorKind::Usage, text)
         };
         let (address, bits) = match text.split_once('/') {

@@ -1,4 +1,4 @@
-//! Client keys: ed25519 keys (RFC 8032), by which a client proves itself without a token.
+//! Client keys: ed25519 keys (RFC 8032), by which a client authenticates without a token.
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::hex;
@@ -73,7 +73,7 @@ impl ClientKeyPair {
     /// [`ErrorKind::Usage`] for other texts and other kinds of key.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         let other = || {
-            let text = "it is no ed25519 key in PKCS#8 without a passphrase: create one with \
+            let text = "it is not an unencrypted ed25519 key in PKCS#8: create one with \
                         bankfull login --key";
             Error::new(ErrorKind::Usage, text)
         };

@@ -116,8 +116,8 @@ impl MergeConflicts {
         MergeHandle { conflicts: Arc::clone(self), source }
     }
 
-    /// Removes the candidates of a source that has ended, while others may still list more: nothing
-    /// of it is in place then.
+    /// Removes the candidates of a source that has ended before all sources are listed. None of its
+    /// entries is in place then.
     pub(crate) fn source_ended(&self, source: usize) {
         let mut table = lock(&self.table);
         if !table.listing.is_empty() {
@@ -146,7 +146,7 @@ pub(crate) struct MergeHandle {
 }
 
 impl MergeHandle {
-    /// Has names that differ in case taken for the same, before any entry is added.
+    /// Treats names that differ only in case as equal. Call it before any entry is added.
     pub(crate) fn ignore_case(&self) {
         self.conflicts.ignores_case.store(true, Ordering::Relaxed);
     }

@@ -55,7 +55,7 @@ pub(crate) struct Permits {
     pub(crate) owner: bool,
     /// Devices.
     pub(crate) devices: bool,
-    /// Extended attributes of other namespaces than that of users.
+    /// Extended attributes outside the `user` namespace.
     pub(crate) privileged_xattrs: bool,
     /// Set-user-ID and set-group-ID bits.
     pub(crate) set_id: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    /// All: within a host, over ssh, and to what the user of a pull asks for.
+    /// All: within a host, over ssh, and for metadata that the user of a pull requests.
     pub(crate) const ALL: Self = Self {
         owner: true,
         devices: true,

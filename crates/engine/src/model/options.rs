@@ -165,7 +165,7 @@ pub struct Access {
     pub served: Served,
     /// Token with all permissions.
     pub token: Option<Vec<u8>>,
-    /// Tokens with permissions of their own. `None`, and no `token`: clients need none.
+    /// Tokens and keys with individual permissions. `None`, and no `token`: clients need none.
     pub grants: Option<Vec<Grant>>,
     /// Refuses uploads.
     pub read_only: bool,
@@ -206,7 +206,7 @@ pub struct ServeOptions {
     pub allow_owner: bool,
     /// Lets clients create devices.
     pub allow_devices: bool,
-    /// Lets clients set extended attributes of other namespaces than that of users.
+    /// Lets clients set extended attributes outside the `user` namespace.
     pub allow_privileged_xattrs: bool,
     /// Allows clients to request data streams without encryption.
     pub allow_unencrypted: bool,

@@ -50,7 +50,7 @@ impl Turns {
 
     /// Reserves a turn; returns when it begins, and its bytes without the overhead.
     ///
-    /// They are a burst at most: one of an old rate may take minutes at the new one.
+    /// At most a burst is reserved: one at the old rate might take minutes at the new one.
     fn reserve(&mut self, now: Duration, bytes: usize, overhead: usize) -> (Duration, usize) {
         let granted = bytes.min(self.max_burst_bytes());
         let charged = Bytes((granted + overhead) as u64);

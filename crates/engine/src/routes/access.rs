@@ -148,7 +148,7 @@ impl AccessControl {
         self.rules().needs_token()
     }
 
-    /// Replaces the tokens with permissions of their own, and nothing else.
+    /// Replaces the grants (tokens and keys with permissions), and nothing else.
     pub(crate) fn set_grants(&self, grants: &[Grant]) {
         let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *rules = Arc::new(Rules {
@@ -405,7 +405,7 @@ fn check_rights(grant: &Grant, open: &Open) -> Result<(), Error> {
         () if is_push && !grant.write => "uploads",
         () if open.remove_sources == Some(true) && !grant.write => "removal of files",
         () if !is_push && !grant.read => "downloads",
-        // They tell what is there.
+        // The results would reveal which files exist.
         () if !grant.read && (open.dry_run || open.checksum) => "dry runs and comparisons",
         () if !grant.read && open.delete.is_some() => "deletion, which lists names",
         () => return Ok(()),
@@ -486,7 +486,7 @@ fn limited(
         let name = grant.map_or("", |grant| &grant.name);
         let text = match prefix.as_os_str().is_empty() {
             true => format!("the path {shown:?} is not in the share {}", share.display()),
-            false => format!("the token {name} is for {} alone: {shown:?} is not", mount.display()),
+            false => format!("the token {name} is limited to {}, not {shown:?}", mount.display()),
         };
         Error::from(Failure::new(Cause::Permission, text))
     };

@@ -142,7 +142,7 @@ impl Acceptor {
         listener.set_nonblocking(true)?;
         // Without it, pacing alone may limit a stream.
         let _ = bankfull_sys::limit_window_scale(&listener);
-        // Without it, silent ones are strangers at once.
+        // Without it, connections that send nothing count as strangers at once.
         let _ = bankfull_sys::defer_accept(&listener, DEFER_SECS, BACKLOG);
         Ok(Arc::new(Self {
             listener,

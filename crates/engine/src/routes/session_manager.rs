@@ -356,13 +356,13 @@ impl SessionManager {
         let (mut target, destinations) =
             place.root.open_destination(&path, &open.sources, options)?;
         let destinations = destinations.into_iter().map(|path| place.shown(path)).collect();
-        target.asked.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
+        target.requested.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
         target.metadata = metadata_target(open, permits)?;
-        target.asked.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
+        target.requested.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
         refuse_delete_in_root(open, &target)?;
         if open.delete.is_some() {
             let filters = target.metadata.filters.clone();
-            (target.asked.delete, target.asked.filters) = (open.delete, filters);
+            (target.requested.delete, target.requested.filters) = (open.delete, filters);
         }
         // With other receivers, senders take time slots.
         let uses_credit = open.credit.filter(|&credit| credit && is_receiving() && !open.dry_run);
@@ -460,7 +460,7 @@ impl SessionManager {
         let client = entry.client.clone();
         // Before the client learns that it may connect and send datagrams.
         self.table.insert(id, entry);
-        // A token that was revoked until now was not looked for in the table.
+        // A revocation before this insertion did not find the session in the table: check again.
         let accepted = self.access.check(&client).inspect_err(|error| {
             let _ = conn.write(&Message::Error(error.to_failure()));
         });

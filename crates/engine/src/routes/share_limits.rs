@@ -19,7 +19,7 @@ pub(crate) struct ShareLimits {
 }
 
 impl ShareLimits {
-    /// Makes the limits of a share, by those that it had before, whose counts stay.
+    /// Returns the limits of a share, which keep the counts of its earlier limits.
     ///
     /// The earlier ones change only by [`set`](Self::set).
     pub(super) fn new((share, dir): (&Share, &Arc<Dir>), earlier: Option<&Self>) -> Self {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// Slots that a session is admitted with: its control connection and its first data stream.
 const SLOTS_PER_SESSION: usize = 2;
 
-/// Clients that wait for slots at a time; later ones are told at once that the daemon is busy.
-/// (chosen: each holds a thread and some descriptors)
+/// Maximum number of clients that wait for slots; later ones are refused as busy at once. (chosen:
+/// each holds a thread and some descriptors)
 const MAX_WAITING: usize = 128;
 
 /// Interval at which a waiting client's thread checks whether the daemon ends.

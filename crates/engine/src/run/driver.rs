@@ -198,7 +198,7 @@ impl SessionRunner<'_> {
         if result.is_ok() && flushed && receives {
             *lock(&self.close_by) = Some(Instant::now() + self.timeout);
             reader.read_until_closed(|message| {
-                // Of sources that the sender could not remove.
+                // Reports of sources that the sender could not remove.
                 if let Message::Problem(problem) = message {
                     self.stats.on_peer_problem(problem);
                 }
@@ -223,7 +223,7 @@ impl SessionRunner<'_> {
             if self.cancel.is_cancelled() && !self.session.is_stopped() {
                 self.session.fail(Error::interrupted());
             }
-            // Pings and single bytes would keep it open for ever.
+            // Otherwise pings and single bytes would keep the connection open forever.
             if lock(&self.close_by).is_some_and(|at| Instant::now() >= at) {
                 self.session.stop();
             }

@@ -9,8 +9,8 @@ use bankfull_control::Rate;
 use bankfull_proto::wire::control::{Message, RateLimit};
 use std::time::{Duration, Instant};
 
-/// Interval of looks at the clock. (chosen: a change is late by a second at most; a look takes a
-/// microsecond)
+/// Interval at which the clock is read. (chosen: a change is late by a second at most; reading
+/// takes a microsecond)
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Applies the limits of a schedule to a session.

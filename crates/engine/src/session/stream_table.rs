@@ -6,10 +6,14 @@ use crate::stats::transport_stats::TransportStats;
 use crate::transport::socket::Socket;
 use bankfull_control::Bytes;
 use bankfull_sys::TcpInfo;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
+
+/// Maximum number of closed streams that are remembered: the window of stream numbers. (an earlier
+/// one is refused by `StreamNumbers`)
+const MAX_CLOSED: usize = 1024;
 
 /// Data streams of a session by their numbers.
 #[derive(Default)]
@@ -20,8 +24,9 @@ pub(crate) struct StreamTable {
 #[derive(Default)]
 struct TableState {
     open: BTreeMap<u32, Socket>,
-    /// Numbers of streams that either side has given up; a late connection with one is refused.
-    closed: HashSet<u32>,
+    /// Numbers of streams that either side has given up, the highest [`MAX_CLOSED`]; a late
+    /// connection with one is refused.
+    closed: BTreeSet<u32>,
     /// Sum over the TCP streams that were removed.
     removed_stats: TransportStats,
     /// Sum over QUIC connections, one after another.
@@ -60,6 +65,9 @@ impl StreamTable {
     pub(crate) fn close(&self, number: u32) -> bool {
         let mut state = lock(&self.state);
         state.closed.insert(number);
+        if state.closed.len() > MAX_CLOSED {
+            state.closed.pop_first();
+        }
         match state.open.get(&number) {
             Some(socket) => {
                 socket.shutdown();

@@ -43,7 +43,7 @@ pub(crate) struct SessionStats<'a> {
     cpu_time: Mutex<Duration>,
     started: Instant,
     events: &'a dyn EventSink,
-    /// False if completed files are counted alone.
+    /// False if completed files are only counted, not reported.
     wants_completed: bool,
     path_observer: Mutex<PathObserver>,
     limit_use: Mutex<LimitUse>,
@@ -136,7 +136,7 @@ impl<'a> SessionStats<'a> {
     pub(crate) fn file_damaged(&self, path: &Path) {
         let path = printable(&path.to_string_lossy());
         self.warn(format!(
-            "what an earlier run left of {path} is damaged: the damaged blocks are sent again"
+            "data of {path} from an earlier run is damaged: the damaged blocks are sent again"
         ));
     }
 

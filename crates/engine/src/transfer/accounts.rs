@@ -3,7 +3,7 @@
 use bankfull_proto::account_map::{AccountMap, MappedTo};
 use bankfull_proto::wire::control::{Account, AccountKind, Bytes};
 
-/// Returns what the receiver is to make of an account; `None` if the number stands for itself.
+/// Returns an account as mapped for the receiver; `None` if its number is kept as it is.
 pub(crate) fn account_of(
     kind: AccountKind,
     id: u32,

@@ -77,7 +77,8 @@ impl DirFilters {
 
 /// Reads a file of rules of a directory; `None` if there is none.
 fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>, String> {
-    // A slash at the beginning has rsync look above the sources, too, which are not read here.
+    // In rsync, a leading slash also searches the directories above the sources; these are not
+    // read.
     let name = OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(name));
     let shown = name.to_string_lossy();
     if name.as_bytes().contains(&b'/') {

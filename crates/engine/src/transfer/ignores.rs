@@ -1,7 +1,7 @@
 //! Ignore files of the directory that is walked: patterns as in `.gitignore`.
 //!
-//! The last pattern that matches decides, and those of an inner directory are before those of outer
-//! ones. What is beneath an ignored directory is not looked at.
+//! The last pattern that matches decides, and those of an inner directory take precedence over
+//! those of outer ones. Entries beneath an ignored directory are not examined.
 
 use bankfull_proto::limits::MAX_FILTER_RULES_BYTES;
 use bankfull_proto::wire::control::WalkRules;

@@ -26,8 +26,8 @@ pub(crate) struct Lister<'a> {
     stats: &'a SessionStats<'a>,
     /// True if paths begin with the name of their source: a pattern matches several.
     names_sources: bool,
-    /// Directories that are not completed, by number: parent, and name. No paths, as a hostile
-    /// sender's are long.
+    /// Directories that are not completed, by number: parent, and name. Paths are not stored, since
+    /// those of a hostile sender may be long.
     dirs: HashMap<u64, (u64, Box<[u8]>)>,
     last_id: u64,
     names: HashMap<(AccountKind, u32), OsString>,
@@ -117,7 +117,7 @@ impl<'a> Lister<'a> {
     fn listed(&self, entry: &Entry, path: PathBuf) -> ListedEntry {
         let account = |kind, id: u32| match self.names.get(&(kind, id)) {
             Some(name) => name.clone(),
-            // It has this name everywhere, and is not announced.
+            // The superuser has this name everywhere, and is not announced.
             None if id == 0 => "root".into(),
             None => id.to_string().into(),
         };

@@ -40,8 +40,8 @@ const RESERVE_DIVISOR: u64 = 4;
 /// The kernel zeroes each new page. (chosen: 1 Gbit/s for 64 ms)
 const MAX_SPARE_BYTES: u64 = 8 << 20;
 
-/// Fraction of the limit for unread data of QUIC connections. Their receive buffer is in this
-/// process; in addition to the limit. (chosen: a quarter)
+/// Fraction of the limit for unread data of QUIC connections. Their receive buffers are in this
+/// process and count in addition to the limit. (chosen: a quarter)
 const UNREAD_DIVISOR: u64 = 4;
 
 /// Longest wait for memory that the system denies. (chosen: other sessions release theirs sooner,

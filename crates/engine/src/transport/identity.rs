@@ -100,7 +100,7 @@ impl Identity {
         create_private_dir(dir)?;
         let failed = |e| state_dir_error(format!("cannot write {}", path.display()), &e);
         let temp = dir.join(format!(".{FILE_NAME}-{}", std::process::id()));
-        // Of an earlier process of this number. Links are not followed.
+        // Left by an earlier process with the same ID. Links are not followed.
         let _ = fs::remove_file(&temp);
         let mut file = fs::OpenOptions::new()
             .write(true)

@@ -40,7 +40,7 @@ impl ServerCertificate {
     /// Takes the first certificate.
     ///
     /// # Errors
-    /// [`ErrorKind::Local`] for one that does not belong to its key, and kinds that are not known.
+    /// [`ErrorKind::Local`] for a certificate that does not match its key, and unsupported kinds.
     pub(crate) fn new(identity: &Identity) -> Result<Self, Error> {
         certified(identity).map(|certified| Self(RwLock::new(Arc::new(certified))))
     }

@@ -116,7 +116,7 @@ impl<'a> Telemetry<'a> {
         is_due
     }
 
-    /// Makes the next sample that of the present, whether one is due or not.
+    /// Dates the next sample at the present time, whether one is due or not.
     pub(crate) fn set_due(&mut self) {
         self.last_due = self.stats.elapsed();
     }

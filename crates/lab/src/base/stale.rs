@@ -1,7 +1,7 @@
 //! Builds that are older than their sources.
 //!
 //! The sources are those of cargo's dep-info file beside the binary. Without one, as for an
-//! installed binary, nothing is known. New crates and flags of the compiler are not in it.
+//! installed binary, no build is refused. New crates and compiler flags are not in it.
 
 use crate::base::error::{LabError, Result};
 use std::fs;

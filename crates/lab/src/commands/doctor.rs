@@ -14,7 +14,7 @@ struct Requirement {
     name: &'static str,
     /// True if the lab cannot work without it.
     is_required: bool,
-    /// Check; its error is a finding, empty if the name says enough.
+    /// Check; its error is the finding, empty if the name suffices.
     check: fn() -> Result<(), String>,
     remedy: &'static str,
 }

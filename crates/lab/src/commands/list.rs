@@ -58,7 +58,7 @@ pub fn run(flags: &Flags) -> Result<ExitCode> {
     }
 }
 
-/// Message for a missing default directory: the searched place, and the way out.
+/// Message for a missing default directory: the path searched, and the remedy.
 fn not_found() -> String {
     let here = std::env::current_dir().unwrap_or_default().join(DEFAULT_DIR);
     format!(

@@ -129,7 +129,7 @@ fn start_receiver(network: &Network, line: &str, signals: &Signals) -> Result<()
             return Err(LabError::Command(line.to_owned(), what));
         }
         if Instant::now() > until {
-            // It need not be a server; if one is missing, the command at the sender fails.
+            // The command need not be a server; if one is missing, that at the sender fails.
             let waited = format_time(LISTEN_TIMEOUT);
             notify(&format!("no listening socket at the receiver after {waited}; continuing"));
             return Ok(());

@@ -232,7 +232,7 @@ pub fn record(
 }
 
 /// Fairness towards simulated cross traffic: Jain's index of the session as a whole and each
-/// endless flow, or the served share of a demand that is limited; of both the lower.
+/// endless flow, or the served share of a limited demand; the lower of both.
 fn sharing(
     settings: &Settings,
     sending: &SendingMetrics,
@@ -253,7 +253,7 @@ fn sharing(
             }
         }
     }
-    // Their rates are of the whole run; that of the sending time is known of all together.
+    // Rates by word cover the whole run; for the sending time, only their sum is known.
     let endless_share = match (flows, demand > 0.0) {
         (0, _) => 0.0,
         (_, false) => 1.0,
@@ -368,7 +368,7 @@ struct Found {
     is_torn: bool,
 }
 
-/// Reads a file of results. What does not count is reported.
+/// Reads a file of results, and reports those that do not count.
 fn read(path: &Path, scenario: &Scenario) -> Result<Found> {
     let file = path.display();
     let bytes = fs::read(path).map_err(|e| LabError::io(format!("cannot read {file}"), e))?;
@@ -545,7 +545,7 @@ mod tests {
         assert!(error.contains("no complete header: remove it"), "{error}");
     }
 
-    /// Choices are committed, and a change of their paths is to be noticed with it.
+    /// A change of a path must be committed together with new choices for it.
     #[test]
     fn committed_choices_are_of_present_definitions() {
         let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/kinds");

@@ -139,7 +139,7 @@ impl Metrics {
         self.rounds.iter().filter(|seconds| **seconds > SLOW_ROUND_SECONDS).count()
     }
 
-    /// Duration of rounds in seconds that so many, as a share, do not exceed.
+    /// Quantile of the durations of rounds, in seconds.
     #[must_use]
     pub fn round_percentile(&self, share: f64) -> Option<f64> {
         let mut rounds = self.rounds.clone();

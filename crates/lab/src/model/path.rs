@@ -235,7 +235,7 @@ mod tests {
         };
         let found = behind("rate = '100mbit'\nrtt = '20ms'\nbuffer = '0.5bdp'", 60);
         assert_eq!(found.forward.buffer, Bytes(500_000));
-        assert_eq!(found.rtt(), Duration::from_millis(20), "the line is not the path's");
+        assert_eq!(found.rtt(), Duration::from_millis(20), "without the access delay");
         let found = behind("preset = 'continental'", 60);
         assert_eq!(found.forward.buffer, Bytes(300_000), "given in bytes");
     }

@@ -1,4 +1,4 @@
-//! Figures that results on kinds of path are to reach, and those missed.
+//! Target figures for results on kinds of path, and those missed.
 
 use crate::base::error::Result;
 use crate::model::settings::Settings;
@@ -16,7 +16,7 @@ const MAX_REGRETS: [(&str, f64, f64); 2] = [("bankfull", 0.03, 0.10), ("quic", 0
 const UNTUNED: &str = "off";
 
 /// Largest share of the capacity below [`UNTUNED`]. (chosen: more than the chance of a single run)
-const MAX_LEAD: f64 = 0.03;
+const MAX_SHORTFALL: f64 = 0.03;
 
 /// Own losses that do not count: a number, a share, and a share with a policer. (chosen: a burst at
 /// the start, and the loss of a good link; a policer shows its rate by drops only)
@@ -116,9 +116,9 @@ pub fn missed(regrets: &[Regret], traits: &BTreeMap<String, PathTraits>) -> Stri
         list(&format!("regret above {max_worst:.2}"), &|one| {
             (one.regret > max_worst).then(|| format!("{:.3}", one.regret))
         });
-        list(&format!("more than {MAX_LEAD} of the capacity below {UNTUNED}"), &|one| {
+        list(&format!("more than {MAX_SHORTFALL} of the capacity below {UNTUNED}"), &|one| {
             let lead = untuned(&one.path)?.share - one.share;
-            (lead > MAX_LEAD).then(|| format!("{lead:.3}"))
+            (lead > MAX_SHORTFALL).then(|| format!("{lead:.3}"))
         });
         list("segments lost where nothing else loses", &|one| lost(one, traits.get(&one.path)?));
         list("queue", &|one| {

@@ -73,7 +73,7 @@ impl NetworkMetrics {
             .filter(|sample| sample.delivered.0 > 0)
             .map(|sample| sample.queueing_delay.as_secs_f64())
             .collect();
-        // Within an interval, the backlog at the nominal rate; at a lower one, it waits longer.
+        // Longest wait of an interval: that of its largest backlog, or more at a lower rate.
         let longest =
             samples.iter().map(|sample| wait(sample.max_backlog).max(sample.queueing_delay)).max();
         Self {
@@ -166,7 +166,7 @@ fn rank_data_flows(recording: &Recording, data_flows: DataFlows) -> Vec<(usize, 
 /// Jain's index of the data flows; missing flows count as zero, so that starvation shows.
 ///
 /// `None` for fewer than two flows, without data, or with untracked flows; also if the number of
-/// flows is unknown, since no share tells a starved flow from a control connection. (measured:
+/// flows is unknown, since a starved flow then looks like a control connection. (measured:
 /// control connections of `bankfull` with small files carry 3 % of a data connection, of `gridftp`
 /// 2 %)
 fn fairness(recording: &Recording, data_flows: DataFlows) -> Option<f64> {
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!((found[0].from.as_str(), found[0].to.as_str()), ("10.77.0.1:7", "10.77.0.3:8"));
         assert_eq!((found[0].first, &found[0].bytes[..]), (1, &[500, 0, 100][..]));
         assert_eq!(Series::of(&recording, of(2, None)).flows.len(), 2, "a small one is left out");
-        assert_eq!(Series::of(&recording, of(2, Some(3))).flows.len(), 3, "where it may be none");
+        assert_eq!(Series::of(&recording, of(2, Some(3))).flows.len(), 3, "three flows expected");
         assert_eq!(Series::of(&recording, of(2, Some(1))).flows[0].from, "10.77.0.2:7");
         let recording = Recording { check_flow: Some(key(1)), ..recording };
         assert_eq!(Series::of(&recording, of(1, None)).flows.len(), 0, "that of the lab");
@@ -479,6 +479,6 @@ mod tests {
         let udp = FlowKey { protocol: 17, ..key };
         let with_udp = Recording { flows: vec![key, udp, key], ..recording(&[500, 400, 500]) };
         assert_eq!(fairness(&with_udp, two), Some(1.0), "another protocol");
-        assert_eq!(of(&[500; 4096], Some(2)), None, "there may be more than are counters apart");
+        assert_eq!(of(&[500; 4096], Some(2)), None, "further flows may be untracked");
     }
 }

@@ -23,7 +23,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Start of the line that tells that the guard is attached.
+/// Text of the event that reports that the guard is attached.
 const STARTED: &str = "\"event\":\"start\"";
 
 /// Running guard; ended when dropped.
@@ -31,7 +31,7 @@ const STARTED: &str = "\"event\":\"start\"";
 pub(crate) struct RunningGuard(Child);
 
 impl RunningGuard {
-    /// Starts the guard that the contender asks for, and waits until it sees connections.
+    /// Starts the guard of the contender, if any, and waits until it is attached.
     pub(crate) fn start(
         network: &Network,
         job: &Job<'_>,

@@ -300,6 +300,6 @@ mod tests {
         outcome.recording.probe_count = 0;
         assert_void(&outcome, "no probe was read");
         outcome.ran = MS * 50;
-        assert_eq!(outcome.void(), None, "it ended before one had to come");
+        assert_eq!(outcome.void(), None, "the run ended before the first probe was due");
     }
 }

@@ -247,7 +247,7 @@ fn window_limited_flows_send_one_window_per_rtt() {
             let kind = FlowSpec { count: 2, window: Some(Bytes(window)), congestion: None };
             let mut flows = Flows::connect(network, 0, PORT, &kind, &deadline).unwrap();
             thread::sleep(MS * 200);
-            assert_eq!(flows.received(), Bytes(0), "they wait until they are let");
+            assert_eq!(flows.received(), Bytes(0), "flows send nothing before their start");
             flows.start().unwrap();
             thread::sleep(Duration::from_secs(1));
             let (before, began) = (flows.received().0, Instant::now());

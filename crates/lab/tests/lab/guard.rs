@@ -1,5 +1,5 @@
-//! `bankfull guard` over real sockets between two namespaces: seeing, holding, and ends.
-//! [`super::guard_effects`] has what it does to connections and to other programs.
+//! `bankfull guard` with real sockets between two namespaces: following, holding, and its end.
+//! [`super::guard_effects`] covers its effects on connections and on other programs.
 //!
 //! Uses the program built by the workspace's tests, and is skipped with a message without it, or
 //! where BPF is not permitted.
@@ -28,7 +28,7 @@ pub(super) const PORT: u16 = 7800;
 /// Timeout of a condition. (chosen: several times what it takes on a busy machine)
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Window beyond which a connection counts as free: twice what four senders share of the queue.
+/// Threshold of free windows: twice the share of the queue of one of four senders.
 pub(super) const FREE_WINDOW: u32 = 100_000;
 
 /// Directory of what a guard leaves.
@@ -279,7 +279,7 @@ fn guard_sees_connections_from_before_and_after() {
         assert_eq!(seen["local"], format!("{}:{PORT}", Hosts::address(1)));
         assert_eq!(seen["standing"], "guarded");
         assert_eq!(seen["process"], u64::from(std::process::id()), "{seen}");
-        assert_eq!(seen["passive"], is_passive, "the side is unknown for the one from before");
+        assert_eq!(seen["passive"], is_passive, "an adopted connection's side is unknown");
         assert!(seen["rtt_seconds"].as_f64().unwrap() < 0.1, "{seen}");
     }
     let (mut senders, receivers) = after;
@@ -322,7 +322,7 @@ fn replaced_clamp_is_set_again_before_a_window_is_offered() {
         thread::sleep(Duration::from_micros(500));
         flows.max_window() < FREE_WINDOW / 2
     };
-    // A guard that a busy host stops for a second has lifted them meanwhile.
+    // If a busy host stops the guard for a second, its programs lift the windows meanwhile.
     wait_until("windows stay held", || (0..500).all(stays_held));
 }
 
@@ -335,8 +335,8 @@ fn connections_that_start_together_share_the_port() {
     drop(first);
     let window = |one: &TcpStream| bankfull_sys::tcp_info(one).unwrap().rcv_wnd.unwrap_or_default();
     let mut streams = (Vec::new(), Vec::new());
-    // The kernel offers each 65 535 bytes, and so do those that are the first of a tick: all, if
-    // the host is so busy that they come one by one.
+    // The kernel offers 65 535 bytes, which the first connection of a tick keeps. On a busy
+    // host, each connection may be the first of a tick.
     wait_until("first windows are small", || {
         streams = scene.connect(40);
         streams.1.iter().map(window).sum::<u32>() < 40 * 65_535 / 2

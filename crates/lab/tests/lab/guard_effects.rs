@@ -222,7 +222,7 @@ impl Other {
     /// True once it has acted on a connection: its callback has the receiver use Reno.
     fn has_acted(flows: &Flows) -> bool {
         flows.receivers.iter().all(|receiver| {
-            // The callback is that of a measured RTT.
+            // The callback runs when an RTT is measured, which takes data.
             let _ = (&mut &*receiver).write_all(&[1]);
             bankfull_sys::congestion_control(receiver).unwrap() == "reno"
         })
@@ -255,7 +255,7 @@ fn guard_and_another_program_both_act() {
         wait_until("windows fit the port", || flows.max_window() < FREE_WINDOW);
         assert!(scene.end_guard(Signal::TERM));
         wait_until("windows are free", || flows.min_window() > FREE_WINDOW);
-        // It goes on without the guard.
+        // The other program continues to act without the guard.
         let later = scene.send(scene.connect(1));
         wait_until("the other program has acted", || Other::has_acted(&later));
         drop(other);

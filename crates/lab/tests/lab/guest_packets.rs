@@ -353,10 +353,10 @@ fn windows_in_packets_of_guests_are_lowered_within_the_rules() {
     }
     let seen = connections[0].step(&mut bridge, WINDOW);
     assert_eq!((seen.acknowledgement, seen.flags), (connections[0].next, ACK));
-    // What the guest has not allowed does not count; the peer resets its connection then.
+    // Data beyond the right edge does not count; the peer resets its connection below.
     let forged = framings[0].of_peer(40_000, [connections[0].right_edge, 5001], ACK, 512, &[], MSS);
     bridge.receive(&forged);
-    // Neither do a reset or an end with another number, nor a SYN.
+    // Neither does an RST or FIN with a wrong sequence number, or a SYN.
     let (next, edge) = (connections[0].next, connections[0].right_edge);
     for (sequence, flags) in [(next + 1, RST | ACK), (edge + 9, FIN | ACK), (1, SYN)] {
         bridge.receive(&framings[0].of_peer(40_000, [sequence, 5001], flags, 512, &[], 0));
@@ -404,7 +404,7 @@ fn signed_packets_of_guests_are_left_alone() {
 }
 
 #[test]
-fn first_window_of_a_guest_holds_until_it_asks_for_data() {
+fn handshake_does_not_widen_first_window_of_guest() {
     let Some((_scene, mut bridge)) = held_bridge() else { return };
     let framing = Framing { is_ipv6: false, tags: 0 };
     let options = [3, 3, SCALE, 1];
@@ -438,5 +438,5 @@ fn guests_of_two_vlans_may_use_the_same_addresses() {
         windows.iter().all(|&window| window <= WINDOW / 4)
     });
     assert_eq!(scene.events("connection").len(), 2);
-    assert_eq!(scene.events("closed").len(), 0, "one was taken for the other");
+    assert_eq!(scene.events("closed").len(), 0, "the two connections were confused");
 }

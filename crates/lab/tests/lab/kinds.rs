@@ -83,7 +83,7 @@ fn connection_survives_path_whose_mtu_falls() {
     let path = "rate = '20mbit'\nrtt = '20ms'\nbuffer = '100kB'\nlink = ['mtu:1300@2s']";
     let Some((mbit, found)) = run(path, 4, |_| {}) else { return };
     assert!(found.totals[1].too_long > 0, "{:?}", found.totals[1]);
-    assert!(mbit > 10.0, "the sender was told: {mbit} Mbit/s");
+    assert!(mbit > 10.0, "the sender adopted the new MTU: {mbit} Mbit/s");
 }
 
 #[test]

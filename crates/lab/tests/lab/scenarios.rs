@@ -50,7 +50,7 @@ impl Ran {
         let read = |name: &str| fs::read_to_string(at(name)).unwrap_or_default();
         let json = serde_json::from_str(&read("out.json")).unwrap_or_default();
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().collect();
-        assert_eq!(left.len(), 3, "only what was asked for is left: {left:?}");
+        assert_eq!(left.len(), 3, "only the requested files are left: {left:?}");
         Some(Self { done, json, page: read("out.html") })
     }
 

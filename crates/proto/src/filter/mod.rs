@@ -1,7 +1,7 @@
 //! Filter rules: rsync's syntax and meaning.
 //!
-//! Rules are tried in order, and the first that matches decides. Files of rules are read by the
-//! caller, which knows where they are.
+//! Rules are tried in order, and the first that matches decides. The caller resolves and
+//! reads merge files.
 
 mod pattern;
 mod rule;
@@ -13,10 +13,10 @@ use crate::limits::MAX_FILTER_RULES_BYTES;
 use rule::{Defaults, Parsed, Syntax, lines, parse};
 use std::sync::Arc;
 
-/// Files of rules within files of rules. (rsync's MAX_MERGE_DEPTH)
+/// Maximum nesting depth of merge files. (rsync's MAX_MERGE_DEPTH)
 const MAX_MERGE_DEPTH: usize = 32;
 
-/// Files of rules that are read in each directory. (chosen: far more than people name)
+/// Maximum number of merge files per directory. (chosen: far more than users name)
 const MAX_DIR_MERGES: usize = 64;
 
 /// Names that CVS ignores, and those of other version control. (rsync(1), --cvs-exclude)
@@ -95,7 +95,7 @@ struct Parser<'p> {
     options: FilterOptions,
     /// Directory of the rules, relative to the root.
     base: &'p [u8],
-    /// Bytes of files that may still be read: a file may name itself, twice.
+    /// Bytes that may still be read from files, since a file may include itself repeatedly.
     budget: usize,
 }
 
@@ -103,7 +103,7 @@ struct Parser<'p> {
 #[derive(Debug, Default)]
 struct ParsedList {
     items: Vec<Item>,
-    /// True if a clear rule was there: rules of directories above do not count.
+    /// True if the file has a clear rule: the rules of the parent directories are void.
     is_cleared: bool,
 }
 
@@ -128,7 +128,7 @@ impl Parser<'_> {
             }
             Parsed::DirMerge(file) => {
                 self.exclude_itself(list, &file)?;
-                // A file that is read already counts where it was named first.
+                // A merge file that is named again keeps the position of its first mention.
                 if self.merges.iter().all(|merge| merge.file.name != file.name) {
                     if self.merges.len() >= MAX_DIR_MERGES {
                         let text =
@@ -273,7 +273,7 @@ impl FilterScope {
 
     /// Returns the rules in force in a directory beneath this one; `read` returns its files.
     ///
-    /// `dir` is relative to the root of the transfer, which is empty.
+    /// `dir` is relative to the root of the transfer; empty for the root itself.
     ///
     /// # Errors
     /// The first rule that cannot be parsed, and errors of `read`.
@@ -321,13 +321,13 @@ impl FilterScope {
     /// True if an entry is excluded on a side; its path is relative to the root of the transfer.
     #[must_use]
     pub fn excludes(&self, path: &[u8], is_dir: bool, side: Side) -> bool {
-        let asked = Asked { path, is_dir, side, root: &self.root, in_deleted: false };
+        let asked = MatchTarget { path, is_dir, side, root: &self.root, in_deleted: false };
         self.decide(&self.items, &asked) == Some(false)
     }
 
     /// True if an extended attribute is excluded on a side.
     ///
-    /// Only rules with the modifier `x` count, and none of the files in directories, as in rsync.
+    /// As in rsync, only rules with the modifier `x` apply, and no per-directory merge files.
     #[must_use]
     pub fn excludes_xattr(&self, name: &[u8], side: Side) -> bool {
         let decided = self.items.iter().find_map(|item| match item {
@@ -344,12 +344,12 @@ impl FilterScope {
     /// Perishable rules do not count in a directory that is deleted itself.
     #[must_use]
     pub fn protects(&self, path: &[u8], is_dir: bool, in_deleted: bool) -> bool {
-        let asked = Asked { path, is_dir, side: Side::Receiver, root: &self.root, in_deleted };
+        let asked = MatchTarget { path, is_dir, side: Side::Receiver, root: &self.root, in_deleted };
         self.decide(&self.items, &asked) == Some(false)
     }
 
     /// Returns what the first matching rule decides: true to include.
-    fn decide(&self, items: &[Item], asked: &Asked<'_>) -> Option<bool> {
+    fn decide(&self, items: &[Item], asked: &MatchTarget<'_>) -> Option<bool> {
         items.iter().find_map(|item| match item {
             Item::Match(rule) => asked.is_matched(rule).then_some(rule.is_include),
             Item::DirMerge(at) => {
@@ -360,15 +360,16 @@ impl FilterScope {
         })
     }
 
-    /// True if a rule before all files of rules and absolute rules excludes an entry.
+    /// True if a rule that the receiver can evaluate excludes an entry.
     ///
-    /// A receiver does not know the absolute path of what is sent.
+    /// These are the rules before the first per-directory merge file or absolute rule: the receiver
+    /// has neither that file nor the absolute path of the source.
     #[must_use]
-    pub fn excludes_before_files(&self, path: &[u8], is_dir: bool) -> bool {
+    pub fn surely_excludes(&self, path: &[u8], is_dir: bool) -> bool {
         let (side, in_deleted) = (Side::Sender, false);
-        let asked = Asked { path, is_dir, side, root: &self.root, in_deleted };
+        let asked = MatchTarget { path, is_dir, side, root: &self.root, in_deleted };
         let is_rule = |item: &&Item| match item {
-            Item::Match(rule) => !(rule.is_absolute && rule.pattern.looks_at_directories()),
+            Item::Match(rule) => !(rule.is_absolute && rule.pattern.matches_full_path()),
             Item::DirMerge(_) => false,
         };
         let before = self.items.iter().take_while(is_rule).cloned().collect::<Vec<_>>();
@@ -376,8 +377,8 @@ impl FilterScope {
     }
 }
 
-/// An entry that rules are asked about.
-struct Asked<'a> {
+/// Entry that is matched against the rules.
+struct MatchTarget<'a> {
     path: &'a [u8],
     is_dir: bool,
     side: Side,
@@ -386,7 +387,7 @@ struct Asked<'a> {
     in_deleted: bool,
 }
 
-impl Asked<'_> {
+impl MatchTarget<'_> {
     fn is_matched(&self, rule: &MatchRule) -> bool {
         if rule.is_xattr || self.in_deleted && rule.is_perishable {
             return false;
@@ -394,7 +395,7 @@ impl Asked<'_> {
         if rule.side.is_some_and(|side| side != self.side) {
             return false;
         }
-        let matches = match rule.is_absolute && rule.pattern.looks_at_directories() {
+        let matches = match rule.is_absolute && rule.pattern.matches_full_path() {
             true => rule.pattern.matches(&[self.root, self.path].concat(), self.is_dir),
             false => rule.pattern.matches(self.path, self.is_dir),
         };
@@ -501,9 +502,9 @@ mod tests {
     }
 
     #[test]
-    fn rules_before_files_are_certain() {
+    fn certain_exclusions_need_no_later_rules() {
         let scope = parse(&["- a", ": .rules", "- b"]).unwrap();
-        assert!(scope.excludes_before_files(b"a", false));
-        assert!(!scope.excludes_before_files(b"b", false));
+        assert!(scope.surely_excludes(b"a", false));
+        assert!(!scope.surely_excludes(b"b", false));
     }
 }

@@ -29,13 +29,13 @@ type Class = [u64; 4];
 
 /// Part of a path that a pattern is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum MatchScope {
     /// The whole path.
     Whole,
-    /// Its last components, of this number.
+    /// The last components, of which this is the number.
     Last(usize),
-    /// The path and each of its ends after a slash.
-    AnyEnd,
+    /// The path, and each suffix of it that follows a slash.
+    AnySuffix,
 }
 
 /// Pattern for paths relative to the root of a transfer.
@@ -46,7 +46,7 @@ enum Reach {
 pub struct Pattern {
     tokens: Vec<Token>,
     classes: Vec<Class>,
-    reach: Reach,
+    reach: MatchScope,
     /// Directory that the pattern is relative to, with a slash at its end.
     base: Vec<u8>,
     is_dir_only: bool,
@@ -69,10 +69,10 @@ impl Pattern {
         let begins_with_double_star = text.starts_with(b"**");
         let slashes = text.iter().filter(|byte| **byte == b'/').count();
         let reach = match (is_anchored, has_double_star) {
-            (true, _) => Reach::Whole,
-            (false, true) if begins_with_double_star => Reach::Whole,
-            (false, true) => Reach::AnyEnd,
-            (false, false) => Reach::Last(slashes + 1),
+            (true, _) => MatchScope::Whole,
+            (false, true) if begins_with_double_star => MatchScope::Whole,
+            (false, true) => MatchScope::AnySuffix,
+            (false, false) => MatchScope::Last(slashes + 1),
         };
         let mut base = if is_anchored { base.to_vec() } else { Vec::new() };
         if !base.is_empty() {
@@ -91,8 +91,8 @@ impl Pattern {
     }
 
     /// True if more than the name is compared.
-    pub(super) fn looks_at_directories(&self) -> bool {
-        self.reach != Reach::Last(1)
+    pub(super) fn matches_full_path(&self) -> bool {
+        self.reach != MatchScope::Last(1)
     }
 
     /// True if the pattern matches a path.
@@ -102,22 +102,23 @@ impl Pattern {
             return false;
         }
         let Some(path) = path.strip_prefix(self.base.as_slice()) else { return false };
-        let is_any_end = self.reach == Reach::AnyEnd;
+        let is_any_end = self.reach == MatchScope::AnySuffix;
         let name = |path: &[u8]| match is_dir && self.matches_dir_itself {
             true => self.matches_text(&[path, b"/"].concat(), is_any_end),
             false => self.matches_text(path, is_any_end),
         };
         match self.reach {
-            Reach::Whole if self.begins_with_double_star => name(&[b"/", path].concat()),
-            Reach::Whole | Reach::AnyEnd => name(path),
-            Reach::Last(components) => last_components(path, components).is_some_and(name),
+            MatchScope::Whole if self.begins_with_double_star => name(&[b"/", path].concat()),
+            MatchScope::Whole | MatchScope::AnySuffix => name(path),
+            MatchScope::Last(components) => last_components(path, components).is_some_and(name),
         }
     }
 
-    /// True if the tokens match a whole text; or, for `any_end`, what follows one of its slashes.
+    /// True if the tokens match a whole text; with `any_end`, also a suffix that follows a slash.
     ///
-    /// After a mismatch only the last star of each kind needs to take more: an earlier one leaves
-    /// less. So does an earlier end. The time is the product of both lengths.
+    /// After a mismatch, only the last star of each kind takes more text: an earlier star would
+    /// leave less for the later tokens. For the same reason, no other suffix is tried after a `**`.
+    /// The time is bounded by the product of both lengths.
     fn matches_text(&self, text: &[u8], any_end: bool) -> bool {
         if let (Some(Token { kind: Kind::Byte, value }), Some(last)) =
             (self.tokens.last(), text.last())
@@ -126,7 +127,7 @@ impl Pattern {
             return false;
         }
         let (mut token, mut at) = (0, 0);
-        // Beginning of the end that is compared, until a double star may take all before it.
+        // Start of the suffix that is compared; `None` once a `**` may take all before it.
         let mut end_start = any_end.then_some(0);
         // Tokens after the last star, and the text that it ends before.
         let (mut star, mut double_star) = (None, None);
@@ -232,9 +233,9 @@ fn tokens(mut text: &[u8]) -> (Vec<Token>, Vec<Class>) {
     (tokens, classes)
 }
 
-/// Parses a class after its bracket; returns it with the text behind it.
+/// Parses a class after its bracket; returns it with the rest of the text.
 ///
-/// `None` if it has no end.
+/// `None` if the class is not terminated.
 fn class(text: &[u8]) -> Option<(Class, &[u8])> {
     let is_negated = matches!(text.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_negated);
@@ -437,7 +438,7 @@ mod tests {
             text in "[ab?][ab*/?]{0,4}[*][*][ab*/?]{0,4}[ab*?]", path in "[ab](/?[ab]){0,8}",
         ) {
             let pattern = Pattern::new(text.as_bytes(), b"");
-            prop_assert_eq!(pattern.reach, Reach::AnyEnd);
+            prop_assert_eq!(pattern.reach, MatchScope::AnySuffix);
             let path = path.as_bytes();
             let starts = (0..path.len()).filter(|&at| at == 0 || path[at - 1] == b'/');
             let mut ends = starts.map(|start| &path[start..]);

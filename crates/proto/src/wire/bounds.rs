@@ -29,7 +29,7 @@ pub fn check_name(name: &[u8]) -> Result<(), WireError> {
     if is_plain { Ok(()) } else { Err(WireError::BadName(printable(name))) }
 }
 
-/// Name of the source itself in a list, whose contents are meant.
+/// Name in a list that stands for the source itself, with its contents.
 pub const WHOLE_SOURCE: &[u8] = b"./";
 
 /// Refuses a name of a list that has anything but plain components.

@@ -82,7 +82,7 @@ impl LinkConfig {
     }
 }
 
-/// Changes on the way that are no loss; none by default.
+/// Impairments of a link other than loss; none by default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Impairments {
     /// Times from which the delay has other values, in ascending order.

@@ -1,6 +1,6 @@
 //! Delivery opportunities of links whose rate varies: Mahimahi's format, and generated traces.
 //!
-//! The generators imitate what is published of such links; none is a recording.
+//! The generators imitate published properties of such links; none is a recording.
 
 use super::time::{Picos, Stretch, picos};
 use bankfull_control::Rate;
@@ -33,14 +33,14 @@ impl Trace {
     /// Parses a trace in Mahimahi's format: lines of milliseconds, one for each 1500 bytes.
     ///
     /// # Errors
-    /// A description of the first line that is no ascending number, or of a trace without time.
+    /// Describes the first line that is not an ascending number, or reports an empty trace.
     pub fn parse_mahimahi(text: &str) -> Result<Self, String> {
         let mut bytes: Vec<u32> = Vec::new();
         for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
             let wrong = |what: &str| format!("line {}: {what}", line + 1);
             let at: u64 = text.trim().parse().map_err(|_| wrong("expected a number of ms"))?;
             if at > MAX_BINS {
-                return Err(wrong("a trace has an hour at most"));
+                return Err(wrong("a trace lasts at most an hour"));
             }
             // An opportunity at n ms counts for the millisecond before it.
             let bin = (at as usize).saturating_sub(1);
@@ -194,7 +194,7 @@ mod tests {
             ("", "no delivery opportunity"),
             ("1\nx\n", "line 2: expected a number of ms"),
             ("5\n3\n", "line 2: times must ascend"),
-            ("9999999999\n", "line 1: a trace has an hour at most"),
+            ("9999999999\n", "line 1: a trace lasts at most an hour"),
         ] {
             assert!(Trace::parse_mahimahi(text).unwrap_err().contains(words), "{text:?}");
         }

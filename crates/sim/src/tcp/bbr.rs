@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Phases of the gain cycle (CYCLE_LEN, tcp_bbr.c).
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
-/// First phases from which one is drawn (bbr_cycle_rand, tcp_bbr.c).
+/// Number of phases from which the first one is drawn (bbr_cycle_rand, tcp_bbr.c).
 const CYCLE_START_PHASES: u64 = 7;
 
 /// Window of the maximum delivery rate, in rounds (bbr_bw_rtts, tcp_bbr.c).
@@ -158,8 +158,8 @@ impl Bbr {
 
     /// Starts the flow with the RTT of the handshake.
     ///
-    /// The RTT paces the first window only: the model's handshake meets no queue, and a min RTT
-    /// without that of other flows would delay their common probes of the RTT by ten seconds.
+    /// This RTT paces the first window only. The modelled handshake meets no queue, and a min RTT
+    /// without the queue of other flows would delay their common RTT probes by ten seconds.
     pub(super) fn start(&mut self, now: Duration, rtt: Duration) {
         self.min_rtt = MinRtt { value: Duration::MAX, at: now, ..MinRtt::default() };
         let rate = INITIAL_WINDOW as f64 / rtt.as_secs_f64().max(1e-6);
@@ -199,7 +199,7 @@ impl Bbr {
         if self.pacing_rate < SINGLE_SEGMENT_RATE { 1 } else { 2 }
     }
 
-    /// Returns whether the queue is drained, so that rate samples are low.
+    /// Returns whether the queue is being drained, which lowers rate samples.
     pub(super) fn is_probing_rtt(&self) -> bool {
         self.mode == Mode::ProbeRtt
     }
@@ -575,7 +575,7 @@ mod tests {
             flow.now += MS;
             flow.round(100, RTT, 0, State::Open);
             gains.push((flow.pacing_gain() * 100.0).round() as u64);
-            // Two of 100, one that is acknowledged at once, and what the hosts hold back.
+            // Two BDPs of 100, one for ACKs that arrive at once, and what the hosts hold back.
             assert!((306..=330).contains(&flow.window), "{}", flow.window);
         }
         assert!(gains.contains(&125) && gains.contains(&75), "{gains:?}");
@@ -604,7 +604,7 @@ mod tests {
         flow.round(100, RTT, 0, State::Open);
         let before = flow.window;
         flow.bbr.save_window(before);
-        // The first acknowledgement of the recovery is one of a round.
+        // The first acknowledgement of the recovery does not end a round.
         flow.bbr.bandwidth.round_end = u64::MAX;
         flow.round(100, RTT, 3, State::Recovery);
         assert_eq!(flow.window, 100 + 100, "in flight, and delivered");

@@ -21,14 +21,16 @@ pub(super) const MIN_MSS: u64 = 1200 + 8 + 20 - HEADER_BYTES as u64;
 /// quinn-proto 0.11.19).
 const MAX_SUSPICIOUS_BURSTS: u32 = 3;
 
-/// Detector of a path that loses all longer packets (connection/mtud.rs, quinn-proto 0.11.19).
+/// Detector of a path that drops all packets above some size (connection/mtud.rs, quinn-proto
+/// 0.11.19).
 ///
 /// A burst of losses is suspicious if all of its segments are longer than the smallest ones, and
 /// none of such length that was sent later has arrived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BlackHole {
-    /// A link dropped a packet as too long, and no longer one has arrived since. A real sender
-    /// cannot know.
+    /// A link dropped a packet as too long, and only minimum-size segments arrived since.
+    ///
+    /// A real sender cannot know this.
     pub(super) is_present: bool,
     /// Number after the newest of the longer segments that arrived.
     arrived: u64,

@@ -4,7 +4,7 @@ use super::TunerConfig;
 use super::trains::{TrainPacket, TrainProber};
 use crate::link::{Burst, Ecn};
 use crate::presets::PathConfig;
-use crate::world::{Foreign, ForeignArrival, LinkId, Route, World};
+use crate::world::{ExternalPackets, ExternalArrival, LinkId, Route, World};
 use bankfull_control::{Bytes, ProbeSchedule, Rate};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -66,7 +66,7 @@ impl DatagramSender {
             PacketKind::Probe { .. } => &self.round_trip,
             PacketKind::Train(_) => &self.forward,
         };
-        let foreign = Foreign {
+        let external = ExternalPackets {
             content: TunerPacket { owner: self.owner, kind },
             burst: Burst { segments: count, ..Burst::packet(bytes) },
             first: 0,
@@ -79,7 +79,7 @@ impl DatagramSender {
             echo_hop: Some(self.round_trip.len() - self.forward.len()),
             echoed_at: None,
         };
-        world.inject(at, foreign);
+        world.inject(at, external);
     }
 }
 
@@ -153,13 +153,13 @@ impl Prober {
             self.sender.send(world, sent, PacketKind::Probe { number, sent }, (1, PROBE_BYTES));
         }
         let owner = self.sender.owner;
-        let arrived = world.take_foreign_arrivals(|packet| packet.owner == owner);
+        let arrived = world.take_external_arrivals(|packet| packet.owner == owner);
         arrived.iter().filter_map(|arrival| self.on_arrival(arrival, now)).collect()
     }
 
     fn on_arrival(
         &mut self,
-        arrival: &ForeignArrival<TunerPacket>,
+        arrival: &ExternalArrival<TunerPacket>,
         now: Duration,
     ) -> Option<ProbeDelay> {
         match arrival.content.kind {
@@ -227,7 +227,7 @@ mod tests {
         let rate = Rate::from_bits_per_sec(50e6);
         let mut path = PathConfig::new(rate, MS * 20, Bytes(50_000));
         change(&mut path);
-        let mut world = World::with_foreign(1);
+        let mut world = World::with_external(1);
         let route = world.add_path(&path);
         let mut prober = Prober::new(&mut world, &path, &route, &TunerConfig::default());
         // Fills the queue in slow start.
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn lost_probe_counts_after_three_later_echoes() {
         let path = PathConfig::default();
-        let mut world = World::with_foreign(1);
+        let mut world = World::with_external(1);
         let route = world.add_path(&path);
         let mut prober = Prober::new(&mut world, &path, &route, &TunerConfig::default());
         prober.outstanding = (0..8).collect();

@@ -17,7 +17,7 @@ const OPENING_RTTS: u32 = 2;
 /// (crates/engine/src/transport/start_stagger.rs)
 const STAGGER_RTT_FRACTION: f64 = 0.5;
 
-/// Minimum RTT for such a start, paced before a rate is requested. (as above)
+/// Minimum RTT for a staggered start, which is paced before a rate is requested. (as above)
 const MIN_PACING_RTT: Duration = Duration::from_millis(5);
 
 /// Non-limiting rate that enables pacing.
@@ -36,7 +36,7 @@ pub(super) struct Streams {
     opening_time: Duration,
     /// Interval between the starts of the initial streams.
     stagger: Duration,
-    /// Time at which the rest of them starts at the latest; `None` once they have.
+    /// Latest start of the remaining initial streams; `None` once they have started.
     held_until: Option<Duration>,
 }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn streams_pause_resume_and_open_after_two_rtts() {
         let path = PathConfig::new(Rate::from_bits_per_sec(50e6), MS * 20, Bytes(125_000));
-        let mut world = World::with_foreign(1);
+        let mut world = World::with_external(1);
         let route = world.add_path(&path);
         let config = TunerConfig { streams: 4, ..TunerConfig::default() };
         let mut streams = Streams::new(&mut world, &route, path.rtt(), &config);

@@ -1,4 +1,4 @@
-//! Cross traffic in a world: starts flows, and collects how they fared.
+//! Cross traffic in a world: starts flows, and collects their results.
 
 use super::{EventKind, FlowConfig, FlowId, Route, World};
 use crate::background::{Background, BackgroundReport, Player, VIDEO_TICK, web_bytes, web_gap};

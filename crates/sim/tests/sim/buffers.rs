@@ -1,7 +1,7 @@
 //! Buffers and rate limits on many kinds of load: socket buffer, buffer pool, backlog, limiter.
 //!
-//! The table is a snapshot for review; `scripts/sensitivity --matrix gather` measures with it what
-//! the constants move. Its columns are those of the matrix of gather.
+//! The table is a snapshot for review; `scripts/sensitivity --matrix gather` uses it to measure the
+//! effect of the constants. Its columns are those of the matrix of gather.
 
 use crate::rrda::Buffer;
 use crate::snapshot::assert_snapshot;
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 const HEAD: &str = "condition              goodput    lost timeouts   queue    Jain\n";
 
-/// Returns a row: goodput of what was possible, what was refused, and the mean size in kB.
+/// Returns a row: goodput as a share of the possible, refused amount, and mean size in kB.
 fn row(name: &str, goodput: f64, refused: u64, size: f64) -> String {
     format!("{name:22} {goodput:.4} {refused:>8} {:>8} {:>7.1}  {:.4}\n", 0, size / 1e3, 1.0)
 }

@@ -94,7 +94,7 @@ impl Case {
     }
 
     fn world(&self) -> (World<TunerPacket>, Route) {
-        let mut world = World::with_foreign(self.seed);
+        let mut world = World::with_external(self.seed);
         let route = world.add_path(&self.path);
         if let Some((count, window)) = self.competing_flows {
             for n in 0..count {

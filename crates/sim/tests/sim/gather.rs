@@ -1,7 +1,7 @@
-//! ICTCP on many kinds of gather: rounds, long flows and requests, under what disturbs them.
+//! ICTCP on many kinds of gather: rounds, long flows and requests, with disturbances.
 //!
-//! The table is a snapshot for review; `scripts/sensitivity --matrix gather` measures with it what
-//! the constants move.
+//! The table is a snapshot for review; `scripts/sensitivity --matrix gather` uses it to measure the
+//! effect of the constants.
 
 use crate::gather_port::{Interval, Port, Setup, Strategy};
 use crate::snapshot::{assert_snapshot, env_is_set};
@@ -208,7 +208,7 @@ fn silences(silence: Duration) -> Setup {
     setup
 }
 
-/// Long flows of which so many share a slower link.
+/// Long flows of which `shared` use a common slower link.
 fn behind(senders: usize, shared: usize, link: LinkConfig) -> Setup {
     let mut setup = Setup::new(&switch(1000.0, 256), senders);
     setup.lines[..shared].iter_mut().for_each(|line| line.shared = Some(0));

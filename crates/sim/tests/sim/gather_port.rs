@@ -122,7 +122,7 @@ pub(crate) struct Port {
     pub(crate) capacity: f64,
     /// Requests in flight: arrival time, sender, bytes.
     requests: Vec<(Duration, usize, Bytes)>,
-    /// Bytes requested from each sender, and the senders of which some are missing.
+    /// Bytes requested from each sender.
     requested: Vec<u64>,
     /// Received bytes of each sender at which the controller runs next.
     next_reports: Vec<u64>,
@@ -130,6 +130,7 @@ pub(crate) struct Port {
     before_joining: Vec<u64>,
     /// Senders of which nothing has arrived.
     silent: BTreeSet<usize>,
+    /// Senders with requested bytes outstanding.
     busy: BTreeSet<usize>,
     rng: fastrand::Rng,
     last_tick: Duration,
@@ -233,7 +234,7 @@ impl Port {
         self.requests.push((at, sender, bytes));
     }
 
-    /// Wants bytes of a sender.
+    /// Adds demand for bytes of a sender.
     pub(crate) fn add_demand_of(&mut self, sender: usize, bytes: Bytes) {
         match self.is_tuned() && !self.setup.lines[sender].is_unscheduled {
             true => self.control.add_demand(sender as u64, bytes),
@@ -242,7 +243,7 @@ impl Port {
         }
     }
 
-    /// Wants bytes of each sender.
+    /// Adds demand for bytes of each sender.
     pub(crate) fn add_demand(&mut self, bytes: Bytes) {
         (0..self.flows.len()).for_each(|sender| self.add_demand_of(sender, bytes));
         self.apply_actions();
@@ -367,7 +368,7 @@ impl Port {
         self.flows.iter().map(|&flow| self.world.stats(flow).sender.retransmits).sum()
     }
 
-    /// Returns the mean of those queues since the last call, in bytes.
+    /// Returns the mean queue of port and shared links since the last call, in bytes.
     pub(crate) fn take_mean_queue(&mut self) -> f64 {
         let (sum, count) = std::mem::take(&mut self.queue);
         sum as f64 / count.max(1) as f64

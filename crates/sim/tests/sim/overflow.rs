@@ -78,7 +78,7 @@ fn congestion_avoidance_overflow_time_matches_formula() {
 fn start_without_trains_ends_before_overflow() {
     let overflowed = |share: f64| {
         let path = path(100.0, 50, share);
-        let mut world = World::with_foreign(1);
+        let mut world = World::with_external(1);
         let route = world.add_path(&path);
         let config = TunerConfig { trains: Trains::Unavailable, ..TunerConfig::default() };
         let mut tuned = TunedTransfer::new(&mut world, &path, &route, &config);

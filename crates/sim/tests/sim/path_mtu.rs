@@ -21,7 +21,9 @@ fn path(mtu_changes: &[(Duration, u32)]) -> PathConfig {
     path
 }
 
-/// Runs an endless flow, and returns its share of the line between two seconds.
+/// Runs an endless flow; returns its share of the line.
+///
+/// The share is that from second `from` to second `to`.
 fn share(path: &PathConfig, algorithm: Algorithm, from: u32, to: u32) -> (World, FlowId, f64) {
     let mut world = World::new(1);
     let route = world.add_path(path);

@@ -96,7 +96,7 @@ const COMPARISONS: [Comparison; 8] = [
     },
 ];
 
-/// Filled without a loss, faster than untuned if buffers are shallow.
+/// Paths of the paper: filled without a loss, and faster than untuned if buffers are shallow.
 #[test]
 fn paths_of_the_paper_gain() {
     let mut table = HEAD.to_owned();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Runs a transfer that chooses its streams; returns it with its goodput in Mbit/s.
 fn automatic(path: &PathConfig, time: Duration) -> (TunedTransfer, f64) {
-    let mut world = World::with_foreign(1);
+    let mut world = World::with_external(1);
     let route = world.add_path(path);
     let config = TunerConfig::automatic(path.rtt());
     let mut tuned = TunedTransfer::new(&mut world, path, &route, &config);

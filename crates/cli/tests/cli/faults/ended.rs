@@ -1,4 +1,4 @@
-//! Sessions that have ended, and daemons that are told to: nothing works on for them.
+//! Sessions that have ended, and daemons that are stopping: no thread keeps working for them.
 
 use super::super::harness::{
     Daemon, Peer, Running, Scratch, Wire, entry, hello, is_over_path, open_push, wait_until,

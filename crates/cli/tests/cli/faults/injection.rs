@@ -132,9 +132,9 @@ impl Scene {
     }
 }
 
-/// Checks that a file is its source but for a zero byte of each thread.
+/// Checks that a file equals its source, except for a zero byte per thread.
 ///
-/// Returns true if there are some.
+/// Returns true if there are such bytes.
 fn lacks_bytes(source: &Path, copied_to: &Path, injection: &str) -> bool {
     let (original, copy) = (fs::read(source).unwrap(), fs::read(copied_to).unwrap());
     assert_eq!(original.len(), copy.len(), "{injection}");
@@ -216,8 +216,9 @@ fn injected_faults_never_damage_a_name() {
     assert!(effective * 4 >= count, "only {effective} of {count}: the calls are not made any more");
 }
 
-/// A call that strace(1) leaves out and reports as done for one byte, or for none: the rest must be
-/// written at its place by further calls.
+/// Calls that strace(1) suppresses, and reports as successful for one byte or none.
+///
+/// Further calls must write the rest at its place.
 #[test]
 fn short_writes_are_continued() {
     if !can_trace() {
@@ -238,7 +239,7 @@ fn short_writes_are_continued() {
                 short += u32::from(from.is_file() && lacks_bytes(&from, &to, &injection));
             }
         }
-        // Nothing is written any more: an error, and no loop without end.
+        // If no call writes anything, the copy must fail instead of looping forever.
         let into = Scratch::bulk();
         let copy = scene.copy(is_local, into.path());
         let done = run(&mut traced(&copy, call, "retval=0:when=1+"));

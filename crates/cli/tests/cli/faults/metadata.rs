@@ -48,7 +48,7 @@ fn attributes_that_are_not_completed_use_bounded_memory() {
         let kind = EntryKind::Dir;
         peer.send(&Message::Entries(vec![Entry { kind, extra, ..below(id, &name, 0) }]));
     }
-    // The reason may be lost behind what the daemon does not read.
+    // The client may not receive the reason, as the daemon leaves data unread.
     let text = "directories that are announced and not completed";
     wait_until("the daemon refuses them", || {
         let ended = |event: &Value| event["message"].as_str().is_some_and(|m| m.contains(text));
@@ -153,7 +153,7 @@ fn changes_are_requested_and_confirmed() {
     let changes = [Message::Changes(vec![change])];
     let unasked = push_to(opened.clone(), &changes, &[]);
     unasked.expect(12).says(&["changes that were not requested"]);
-    // Those of an honest request are text alone.
+    // Requested changes are only shown as text.
     let opened = Opened { itemizes: Some(true), ..opened };
     let end = Message::Error(Failure::new(Cause::Busy, "later"));
     let shown = push_to(opened, &[changes[0].clone(), end], &["--itemize-changes"]);

@@ -321,7 +321,7 @@ fn pinging_agent_without_welcome_times_out() {
 
 /// As with a program of `Match exec` that goes on in the background.
 #[test]
-fn hung_look_at_the_ssh_configuration_times_out() {
+fn hung_query_of_the_ssh_configuration_times_out() {
     let here = Scratch::new();
     let agent = Arc::new(OnceLock::new());
     let ours = Arc::clone(&agent);

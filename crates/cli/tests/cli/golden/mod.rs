@@ -18,8 +18,8 @@ use std::process::Command;
 /// Size of the file in blocks: two of them.
 const LARGE: usize = (1 << 20) + 300_000;
 
-/// Sources that [`fill`] makes. Each directory has one entry: the order of more is that of the file
-/// system.
+/// Sources that [`fill`] makes. Each directory has one entry, since the file system decides the
+/// order of several.
 const SOURCES: [&str; 4] = ["a", "large", "deep", "link"];
 
 /// A kind of session.
@@ -172,7 +172,7 @@ fn recorded(kind: &Kind) -> Vec<Line> {
         let mut command = (kind.command)(place.client.path(), &server.url(""));
         run(command.args(server.trust())).expect(kind.code);
         wait_until("the daemon is done", || place.daemon.clients_done() == 1);
-        // What is on its way.
+        // Waits for messages in flight.
         std::thread::sleep(std::time::Duration::from_millis(100));
         fs::create_dir_all(dir).unwrap();
         let text = format(kind.about, &log.lock().unwrap());

@@ -34,7 +34,7 @@ fn carry(mut client: Wire, mut server: Wire, magic: [u8; 8], log: &Log) {
             sides[1].pass(&mut server, &mut client, log),
         ];
         if is_open.contains(&false) {
-            // What the other side has sent before it saw the end.
+            // Passes on what the other side sent before it saw the end.
             sides[0].pass(&mut client, &mut server, log);
             sides[1].pass(&mut server, &mut client, log);
             return;
@@ -58,7 +58,7 @@ impl Side {
         Self { from_client, channel, frames, magic_left: if has_magic { 8 } else { 0 } }
     }
 
-    /// Passes on what is there; false at the end. It is logged before the other side may answer.
+    /// Passes on the available bytes, after logging them. False at the end of the stream.
     fn pass(&mut self, from: &mut Wire, to: &mut Wire, log: &Log) -> bool {
         let mut buffer = vec![0; 256 << 10];
         match from.read(&mut buffer) {

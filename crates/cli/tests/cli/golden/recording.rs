@@ -108,7 +108,7 @@ pub(super) fn is_timed(message: &Message) -> bool {
     )
 }
 
-/// Returns what a message says of each file; several messages may say it instead.
+/// Returns the items of a message per file, which several messages may carry instead.
 pub(super) fn subjects(message: &Message) -> Vec<String> {
     let of = |what: &str, ids: &mut dyn Iterator<Item = u64>| -> Vec<String> {
         ids.map(|id| format!("{what} {id}")).collect()

@@ -50,7 +50,7 @@ impl Side {
         }
     }
 
-    /// Replays the lines of this side, each after what it is an answer to.
+    /// Replays the lines of this side, each after the lines that it answers.
     fn replay(&mut self, lines: &[Line]) {
         let mut expected = BTreeSet::new();
         let mut recorded = DataFrames::of(!self.is_client);
@@ -103,7 +103,7 @@ impl Side {
         self.data = Some(polled_tls_to(self.port, &request));
     }
 
-    /// Waits until the program has said all this.
+    /// Waits until the program has sent all expected items.
     fn wait_for(&mut self, expected: &BTreeSet<String>) {
         self.wait(|side| expected.is_subset(&side.seen), || format!("{expected:?}"));
     }

@@ -34,11 +34,11 @@ impl Many {
 
     /// Returns the destination of that tree.
     pub(crate) fn copied_to(&self, number: usize) -> PathBuf {
-        self.landed_from(self.daemons[number].port)
+        self.destination_from(self.daemons[number].port)
     }
 
     /// Returns the destination of a tree that is fetched from another port.
-    pub(crate) fn landed_from(&self, port: u16) -> PathBuf {
+    pub(crate) fn destination_from(&self, port: u16) -> PathBuf {
         self.here.join(format!("in/{}_{port}/data", super::remote_host()))
     }
 

@@ -215,7 +215,7 @@ fn concurrent_local_copies_corrupt_nothing() {
     at_once(&tree, &into.join("bulk"), || local_copy(&tree, &into));
 }
 
-/// Starts a copy and stops it in its middle. On a busy machine it may end before; then again.
+/// Starts a copy and stops it midway. Tries again if a busy machine let it end before the signal.
 fn paused(command: &mut Command, copied_to: &Path) -> Running {
     for _ in 0..20 {
         let mut copy = Running::start(command);

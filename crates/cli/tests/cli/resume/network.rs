@@ -67,7 +67,7 @@ fn lost_stream_is_reconnected() {
     for push in [true, false] {
         let scene = Scene::new(&[200 * MIB]);
         scene.proxy.cut_one_after(10 * MIB);
-        // A tuner that rests this stream would need no other.
+        // A tuner that pauses this stream would not replace it.
         let done = run(scene.command(push).args(["--tune", "off"])).expect(0);
         assert_eq!(scene.proxy.cuts(), 1, "push: {push}");
         let [bytes, resumed, failed] = done.figures(["bytes", "resumed_bytes", "failed_files"]);

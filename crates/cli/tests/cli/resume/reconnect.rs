@@ -27,7 +27,7 @@ fn check(done: Done, tree: &Tree, copied_to: &Path) {
     assert_eq!(bytes + resumed + skipped, tree.bytes, "{}", done.out);
     let [files, skipped_files] = done.figures(["files", "skipped_files"]);
     assert_eq!(files + skipped_files, tree.files, "{}", done.out);
-    // Unchanged or left by an earlier run is only what the other side did not acknowledge in time.
+    // Only data that the other side did not acknowledge in time counts as unchanged or resumed.
     assert!(resumed + skipped <= tree.bytes / 2, "{}", done.out);
     assert!(litter(copied_to).is_empty());
 }

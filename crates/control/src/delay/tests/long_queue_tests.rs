@@ -34,7 +34,7 @@ fn long_queue_of_tcp_leaves_the_path_to_bbr() {
     assert!((40_000..60_000).contains(&last(&fluid).1), "a queue of three RTTs stands");
     fluid.run(5_000);
     assert_eq!(last(&fluid), (Reason::ShortQueueCc, 1 << 30));
-    // Without losses and with a short queue, BBR stays alone.
+    // Without losses and with a short queue, BBR runs on without a window limit.
     (fluid.extra_delay, fluid.queue, fluid.window) = (Duration::ZERO, 0.0, 4e5);
     fluid.requests.clear();
     fluid.run(60_000);
@@ -44,7 +44,7 @@ fn long_queue_of_tcp_leaves_the_path_to_bbr() {
         ended.map(|one| (one.state, one.reason)),
         Some((State::Disabled, Reason::LossSensitiveCc))
     );
-    // A short queue of TCP is none any more, and the path is limited again.
+    // A short queue of TCP no longer counts as long, and the path is limited again.
     fluid.run(25_000);
     assert!(!fluid.controller.path_state().has_long_queue);
     assert!(fluid.has_reason(|reason| matches!(reason, Reason::Quiet)));

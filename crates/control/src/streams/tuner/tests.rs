@@ -82,7 +82,7 @@ fn rate_max_is_not_searched() {
         copy.decisions
     };
     assert_eq!(decisions(Some(Rate::from_bits_per_sec(40e6))), [0; 0]);
-    assert_ne!(decisions(None), [0; 0], "then it is the source that is slow");
+    assert_ne!(decisions(None), [0; 0], "then the source is the bottleneck");
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub trait GatherSink: Send + Sync {
     /// Receives one event of a source, numbered from 0 in the given order.
     fn event(&self, source: usize, event: Event);
 
-    /// False if [`Event::Completed`] is of no use, and need not be made.
+    /// False if the sink ignores [`Event::Completed`], which is then not created.
     fn wants_completed(&self) -> bool {
         true
     }
@@ -217,9 +217,9 @@ impl Gather {
 
     /// Limits the data rate of all sources together. Default: no limit.
     ///
-    /// They have about equal parts; what one does not use, the others have. Refused as
-    /// [`ErrorKind::Usage`] is a rate that gives each of those that run at a time less than
-    /// [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT).
+    /// The sources share the rate about equally; a share that one does not use is left to the
+    /// others. A rate below [`MIN_RATE_LIMIT`](crate::MIN_RATE_LIMIT) for each concurrent source is
+    /// refused as [`ErrorKind::Usage`].
     #[must_use]
     pub fn max_rate(mut self, rate: Rate) -> Self {
         self.template = self.template.max_rate(rate);

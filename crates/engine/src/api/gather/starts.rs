@@ -1,5 +1,4 @@
-//! Limit of concurrent ssh logins. Servers drop logins beyond a number; those that wait here are
-//! accepted.
+//! Limit of concurrent ssh logins. sshd drops logins beyond its own limit; here they wait instead.
 
 use crate::base::cancel::Cancel;
 use crate::base::error::Error;

@@ -1,12 +1,12 @@
-//! Decision which files bypass the page cache.
+//! Decision about which files bypass the page cache.
 
 use crate::model::options::DirectIo;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-/// Smallest file that bypasses the page cache. A later user finds smaller ones there, and opening
-/// them twice has a cost. (measured: docs/block-io.md)
+/// Smallest file that bypasses the page cache. Smaller ones are often read again from the cache,
+/// and opening them twice has a cost. (measured: docs/block-io.md)
 const MIN_DIRECT_BYTES: u64 = 16 << 20;
 
 /// Decides per file, and remembers the last disk.

@@ -134,8 +134,8 @@ impl FileReader {
         readers.into_iter().flatten().for_each(Prefetcher::discard);
     }
 
-    /// Returns a reader of the range. Reading continues into the `next` range if it is known.
-    /// [Discard](Self::discard) that if another range follows, or the file counts as a new version.
+    /// Returns a reader of the range. Reading continues into the `next` range if it is known. Call
+    /// [`discard`](Self::discard) if another range follows, or the file counts as a new version.
     pub(crate) fn start(
         &mut self,
         file: &File,
@@ -155,10 +155,10 @@ impl FileReader {
         if self.method == Some(IoMethod::IoUring) && self.ring.start(file, &range) {
             return with_prefetch(&mut self.ring, next).map_or(&mut self.buffered, |reader| reader);
         }
-        // Readahead of a whole block: the disk then reads in order, not in chunks of as many blocks
-        // as there are streams; and the next block while this one is sent. Kernels that cannot are
-        // no loss. By default nothing is mapped: some file systems map nothing, mappings are
-        // limited, and a sender would use a tenth more CPU time. (docs/block-io.md)
+        // Read ahead the whole block, so that the disk does not interleave chunks of the blocks of
+        // all streams, and the next block while this one is sent. If the kernel cannot, only speed
+        // is lost. By default nothing is mapped: some file systems do not support it, mappings are
+        // limited in number, and a sender would use a tenth more CPU time. (docs/block-io.md)
         for Range { start, end } in std::iter::once(&range).chain(&next) {
             let _ = bankfull_sys::advise_will_need(file, *start, end.saturating_sub(*start));
         }

@@ -10,7 +10,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 
 /// Retries after an unknown server has closed connections without a message.
 ///
-/// It may be of another kind; a crowded daemon does so, too. (chosen: about a second)
+/// Another program may listen there; a crowded daemon also closes connections. (chosen: about a
+/// second)
 const MAX_DROPPED_RETRIES: u32 = 3;
 
 /// Retries of a connection to a busy daemon.

@@ -428,7 +428,7 @@ fn probe_channel(
 }
 
 impl Request<'_> {
-    /// Checks that the peer does what an older one may not know.
+    /// Checks that the peer supports features that an older version may lack.
     fn check_answer(&self, opened: &Opened, peer: &str) -> Result<(), Error> {
         if self.context.barrier_party.is_some() && opened.credit != Some(true) {
             return Err(unsupported("rounds", peer));

@@ -43,7 +43,7 @@ impl Request<'_> {
             credit: self.may_use_credit().then_some(true),
             trust_journal: options.rules.trust_journal.then_some(true),
             max_outstanding_files: match &self.context.merge_handle {
-                // Its answers come only after everything is announced.
+                // A merging receiver answers only after everything is announced.
                 Some(_) => Some(u32::MAX),
                 None => self.entry_quota.as_ref().and_then(|quota| quota.announced()),
             },
@@ -105,17 +105,17 @@ pub(super) fn receive_target(
     let (mut target, destinations) = PathRoot::Host.open_destination(&typed.0, sources, receive)?;
     target.merge_handle.clone_from(&context.merge_handle);
     target.output.clone_from(&context.output);
-    target.asked.filters = options.rules.filters.clone();
-    target.asked.walk = options.rules.walk.clone();
-    target.asked.delete = options.rules.delete;
+    target.requested.filters = options.rules.filters.clone();
+    target.requested.walk = options.rules.walk.clone();
+    target.requested.delete = options.rules.delete;
     let keep = options.rules.metadata.clone();
     // A daemon is trusted with set-id bits only if the user asks for its owners.
     let is_daemon = matches!(options.sources.first(), Some(Location::Daemon { .. }));
     let set_id = !is_daemon || keep.rules.has(MetadataRules::OWNER);
     let (permits, filters) = (Permits { set_id, ..Permits::ALL }, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: false };
-    target.asked.names = names;
-    target.asked.changes = options.rules.itemizes.then_some(ChangeReader::Here);
+    target.requested.names = names;
+    target.requested.changes = options.rules.itemizes.then_some(ChangeReader::Here);
     if context.output.is_none() {
         report_destinations(events, options, &destinations);
     }

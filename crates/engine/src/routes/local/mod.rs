@@ -77,15 +77,15 @@ pub(crate) fn run(
         refuse_loss(&items, (base, target.rename.as_deref()), options)?;
     }
     if options.rules.delete.is_some() {
-        target.asked.delete = options.rules.delete;
-        target.asked.filters = options.rules.filters.clone();
+        target.requested.delete = options.rules.delete;
+        target.requested.filters = options.rules.filters.clone();
     }
     // The sending side changes modes and accounts.
     let keep = Metadata { rules: options.rules.metadata.rules, ..Metadata::default() };
     let (permits, filters) = (Permits::ALL, options.rules.filters.clone());
     target.metadata = MetadataTarget { keep, filters, permits, sender_maps_accounts: true };
-    target.asked.walk = walk.to_receiver().unwrap_or_default();
-    target.asked.changes = options.rules.itemizes.then_some(ChangeReader::Here);
+    target.requested.walk = walk.to_receiver().unwrap_or_default();
+    target.requested.changes = options.rules.itemizes.then_some(ChangeReader::Here);
     target.output = output.cloned();
     if output.is_none() {
         report_destinations(events, options, &destinations);
@@ -176,7 +176,7 @@ fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Er
 
 /// Returns the paths of a source that are copied with all that they contain.
 fn whole_dirs(item: &SourceItem) -> Vec<PathBuf> {
-    // Links are copied as links; of those that are followed, the walk finds the end.
+    // Symlinks are copied as links; if they are followed, the walk detects loops.
     let is_dir = |path: &PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_dir());
     let beneath = |name: &[u8]| {
         let parts = components(name).map(OsStr::from_bytes);

@@ -59,7 +59,7 @@ impl<'a> ChangeLog<'a> {
         let batch = Batch { changes: Vec::new(), bytes: 0, since: Instant::now() };
         let is_base_new = target.is_new || target.base.is_none();
         let (reader, comparison, batch) =
-            (target.asked.changes, target.comparison, Mutex::new(batch));
+            (target.requested.changes, target.comparison, Mutex::new(batch));
         Self { reader, outbox, stats, dirs, comparison, is_base_new, batch }
     }
 

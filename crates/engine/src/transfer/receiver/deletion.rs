@@ -11,7 +11,7 @@ use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
 use crate::base::part_names::is_part_name;
 use crate::base::threads::try_spawn_now;
 use crate::file_io::earlier::Backup;
-use crate::file_io::roots::AskedRules;
+use crate::file_io::roots::RequestedRules;
 use crate::stats::counters::read;
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::filter::FilterScope;
@@ -33,7 +33,7 @@ const LISTED_ENTRIES: usize = 16 << 10;
 /// Returns the remover of directories in the place of other entries.
 ///
 /// `None` unless the copy deletes without a limit.
-pub(super) fn room_maker(asked: &AskedRules, sources: &[Source]) -> Option<MakeRoom> {
+pub(super) fn room_maker(asked: &RequestedRules, sources: &[Source]) -> Option<MakeRoom> {
     let rules = asked.delete.filter(|rules| rules.max.is_none())?;
     let filters = asked.filters.clone();
     let is_contents = sources.iter().any(|source| source.contents);
@@ -51,7 +51,7 @@ pub(super) struct Deletion<'d, 'a> {
     dry_run: bool,
     /// Deleted entries that the sender does not know of yet.
     batch: Vec<PathBytes>,
-    /// Number of entries that are to be deleted, counted until it exceeds this; then they are.
+    /// Maximum number of deletions while they are only counted; `None` while entries are deleted.
     limit: Option<u64>,
     counted: u64,
     spare_threads: Arc<SpareThreads>,
@@ -90,8 +90,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
 
     /// Removes a directory from the place of an entry of another kind; false if it stays.
     ///
-    /// `parent` is the number of the directory that it is in. The rules are those above all
-    /// sources, with whether the destination itself is that of one.
+    /// `parent` is the number of the directory that it is in. `filters` has the rules above all
+    /// sources, and true if the destination itself holds the contents of a source.
     pub(super) fn make_room(
         mut self,
         filters: (&FilterScope, bool),
@@ -164,7 +164,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
         self.post();
     }
 
-    /// Returns why nothing is deleted at the end, if so: a warning, as the failures are counted.
+    /// Returns the reason why nothing is deleted at the end, if any.
     fn refusal(&self) -> Option<String> {
         let counts = &self.registry.stats.counts;
         let failed = read(&counts.files_failed).saturating_sub(read(&counts.files_vanished));
@@ -173,12 +173,12 @@ impl<'d, 'a> Deletion<'d, 'a> {
         }
         Some(format!(
             "{} is deleted at the destination, as entries failed: copy again once that is \
-             mended, or add --ignore-errors",
+             fixed, or add --ignore-errors",
             self.what_is_kept()
         ))
     }
 
-    /// Returns what is not deleted after a refusal: what was in the place of others is gone before.
+    /// Returns "nothing", or "nothing else" if entries in the place of others were deleted before.
     fn what_is_kept(&self) -> &'static str {
         match read(&self.registry.stats.counts.deleted) {
             0 => "nothing",
@@ -293,7 +293,7 @@ impl<'d, 'a> Deletion<'d, 'a> {
         }
     }
 
-    /// True, with a warning, if a name may be a different one at the source.
+    /// True, with a warning, if the source may have a name in another spelling.
     fn may_fold(&self, at: &Cleaned<'_>, names: &[(OsString, bool)]) -> bool {
         let Ok(dir) = at.place.get() else { return true };
         if !dir.may_ignore_case() {

@@ -76,8 +76,8 @@ impl DestinationDirs {
             base: target.base.clone(),
             rename: target.rename.clone(),
             dry_run: target.dry_run,
-            replaces: target.asked.delete.is_some(),
-            keeps_base: target.asked.walk.has_names(),
+            replaces: target.requested.delete.is_some(),
+            keeps_base: target.requested.walk.has_names(),
             served_root: target.served_root,
             metadata: Arc::new(MetadataWriter::new(&target.metadata)),
             earlier: std::mem::take(&mut target.earlier),
@@ -139,7 +139,7 @@ impl DestinationDirs {
         }
     }
 
-    /// Checks that the directory tells an entry's name from those announced before.
+    /// Checks that the directory distinguishes an entry's name from those announced before.
     ///
     /// # Errors
     /// Names both.
@@ -294,7 +294,7 @@ impl DestinationDirs {
         Ok(false)
     }
 
-    /// Removes what is no directory from the place of one, after a backup.
+    /// Removes an entry that is in the place of a directory, after a backup.
     fn remove_for_dir(&self, dir: &Dir, name: &OsStr, parent: u64) -> io::Result<()> {
         if let Some(backup) = &self.earlier.backup {
             backup.keep(dir, name, &self.path_beneath(parent))?;
@@ -312,7 +312,7 @@ impl DestinationDirs {
 
     /// True if a device, FIFO or socket is replaced by an entry of another kind.
     ///
-    /// DST itself stays, as does a device without a deletion.
+    /// The destination operand itself stays; so does a device unless the copy deletes.
     pub(super) fn replaces_special(&self, existing: &Stat) -> bool {
         let is_pipe = matches!(existing.special, Some(SpecialFile::Fifo | SpecialFile::Socket));
         self.rename.is_none() && (self.replaces || is_pipe)

@@ -79,8 +79,8 @@ impl EarlierCopy {
         dirs.earlier.link_dest.iter().find_map(|basis| {
             let dir = basis.open_beneath(above.as_os_str().as_bytes()).ok()?;
             let stat = dir.stat(sought.name).ok()?;
-            // Once the contents are compared, it is too late to copy what may not be linked.
-            // (proc_sys_fs(5), protected_hardlinks)
+            // Files that may not be linked are excluded here: after the comparison it is too late
+            // to copy them. (proc_sys_fs(5), protected_hardlinks)
             let user = bankfull_sys::effective_uid();
             if sought.comparison.by_content && user != 0 && user != stat.uid {
                 return None;

@@ -20,9 +20,9 @@ const NAME_OVERHEAD_BYTES: usize = 128;
 
 /// Announced names, in directories that may ignore case.
 ///
-/// Whether one does is tested when two names meet, or when the names exceed their memory. Where
-/// names are told apart, they are recorded no longer. Names that meet where the test fails are
-/// refused. Limit: where names are not told apart, those beyond the memory are not recorded.
+/// A directory is tested when two names collide, or when the names exceed their memory. If it
+/// distinguishes them, they are recorded no longer. If the test fails, names that collide are
+/// refused. Limit: in a directory that ignores case, names beyond the memory are not recorded.
 #[derive(Debug)]
 pub(crate) struct FoldedNames {
     state: Mutex<State>,
@@ -133,7 +133,7 @@ pub(super) fn is_found_in_other_case(dir: &Dir, name: &OsStr) -> bool {
 pub(super) fn ignores_case(dir: &Dir) -> io::Result<bool> {
     let mut random = [0; 8];
     bankfull_sys::random(&mut random)?;
-    // Of no other session, nor of a file of the user.
+    // Random, so that it belongs neither to another session nor to a file of the user.
     let name = format!("case {:016x}", u64::from_ne_bytes(random));
     let probe = PartNames::of(OsStr::new(&name)).journal_temp;
     create_file_replacing(dir, &probe)?;

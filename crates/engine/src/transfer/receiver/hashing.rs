@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub(crate) enum HashJob {
     /// Hash the existing file and send the hash; then check the blocks of an earlier run.
     Compare(Arc<IncomingFile>, VecDeque<EarlierBlock>),
-    /// Check blocks of an earlier run, which the sender has been told of.
+    /// Check blocks of an earlier run that were reported to the sender.
     Check(Arc<IncomingFile>, VecDeque<EarlierBlock>),
 }
 

@@ -15,11 +15,11 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Time that each granularity rounds: an odd second, all digits of the nanoseconds.
+/// Time that every coarser granularity changes: an odd second, nine digits of nanoseconds.
 const PROBE: Timestamp = Timestamp { secs: 1_000_000_001, nanos: 987_654_321 };
 
-/// Files of a session whose times are looked at after they were set. (chosen: a file system treats
-/// all alike, but for dates that it cannot hold)
+/// Files of a session whose times are read back after they were set. (chosen: a file system treats
+/// all files alike, except for dates that it cannot represent)
 const LOOKED_AT_FILES: u32 = 16;
 
 /// Seconds since 1970 that every file system can hold. (32 bits, signed)

@@ -46,7 +46,7 @@ pub(crate) enum LinkOutcome {
     WouldMake,
     LeftOut,
     /// The name is to be announced with its content.
-    Asked,
+    ContentRequested,
 }
 
 impl FileRegistry<'_> {
@@ -120,7 +120,7 @@ impl FileRegistry<'_> {
     pub(crate) fn link_want(&self, entry: &Entry, outcome: &LinkOutcome) -> Want {
         match outcome {
             LinkOutcome::WouldMake => {}
-            LinkOutcome::Asked => {
+            LinkOutcome::ContentRequested => {
                 return Want { accepts_early_digest: None, ..make_want(entry.id, Verdict::Send) };
             }
             _ => return make_want(entry.id, Verdict::Skip),
@@ -151,10 +151,10 @@ impl FileRegistry<'_> {
             Some(Group::Waiting(_)) => return Ok(None),
             Some(Group::Placed(first)) => first,
             Some(Group::LeftOut) => return Ok(Some(LinkOutcome::LeftOut)),
-            Some(Group::Passed) => return Ok(Some(LinkOutcome::Asked)),
+            Some(Group::Passed) => return Ok(Some(LinkOutcome::ContentRequested)),
             Some(Group::Unknown) => {
                 self.dirs.metadata.lost.add(Lost::HardLink, 1);
-                return Ok(Some(LinkOutcome::Asked));
+                return Ok(Some(LinkOutcome::ContentRequested));
             }
             Some(Group::Failed) | None => return Err(Failure::new(Cause::Io, FIRST_FAILED)),
         };
@@ -222,10 +222,10 @@ impl FileRegistry<'_> {
         Ok(LinkOutcome::Made)
     }
 
-    /// Makes a file a hard link to an earlier copy, or would.
+    /// Makes a file a hard link to an earlier copy; a dry run does not.
     ///
-    /// `is_unchanged` tells that the file there needs no backup. Returns false if there may be no
-    /// further link to the earlier copy.
+    /// `is_unchanged` is true if the existing file needs no backup. Returns false if there may be
+    /// no further link to the earlier copy.
     ///
     /// # Errors
     /// The file's directory cannot be opened.

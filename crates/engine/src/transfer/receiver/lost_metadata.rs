@@ -11,7 +11,7 @@ pub(crate) enum Lost {
     Group,
     SetId,
     Device,
-    /// Attribute of another namespace than that of users.
+    /// Attribute outside the `user` namespace.
     PrivilegedXattr,
     Xattr,
     /// Attribute for which the file system has no room.

@@ -97,7 +97,7 @@ impl MetadataWriter {
             let (kind, id) = (account.kind, account.id);
             let name = account.name.as_ref().map(|name| name.0.clone());
             let is_mapped = account.required == Some(true) || account.mapped.is_some();
-            // A sender without the user's rules must not replace them.
+            // A sender that does not have the user's rules must not map accounts.
             let is_mapped = is_mapped && self.sender_maps_accounts;
             let account = match is_mapped {
                 true => Some(account),
@@ -301,7 +301,7 @@ impl MetadataWriter {
         let is_closed = entry.kind == EntryKind::Dir && !self.permits.closed_dirs;
         let mode = entry.mode & 0o7777 | if is_closed { OWNER_ACCESS } else { 0 };
         match (entry.kind, self.permits.set_id) {
-            // Its own may be inherited: the kernel sets set-group-ID on new directories in such.
+            // Existing bits may be inherited: the kernel passes set-group-ID on to subdirectories.
             (EntryKind::Dir, false) => mode & !SET_ID_BITS | now.mode & SET_ID_BITS,
             (EntryKind::Dir, true) => mode,
             (_, permitted) if mode & SET_ID_BITS != 0 => {
@@ -519,7 +519,7 @@ fn lost_kind(name: &OsStr) -> Lost {
     if acl::is_acl(name.as_bytes()) { Lost::Acl } else { Lost::Xattr }
 }
 
-/// True if this user may not do something, or not in this user namespace.
+/// True if the user lacks permission, in general or in this user namespace.
 fn is_not_permitted(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
 }

@@ -106,7 +106,7 @@ impl<'a> Receiver<'a> {
         let placer = Arc::new(placer);
         let changes = ChangeLog::new(outbox.clone(), stats, Arc::clone(&dirs), &target);
         let ends = (Arc::clone(&completion), changes, dry_run);
-        let room = room_maker(&target.asked, &target.sources);
+        let room = room_maker(&target.requested, &target.sources);
         let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs, ends, room));
         let parts = Arc::new(PartFiles::new(Arc::clone(&registry), target.resume_policy));
         let (hashing, queue) = HashQueue::new();
@@ -118,14 +118,14 @@ impl<'a> Receiver<'a> {
             hashing,
             selection: Selection {
                 root: RootNames::of(&target.sources),
-                filters: target.asked.filters,
-                names: RequestedNames::new(target.asked.names),
-                walk: target.asked.walk,
+                filters: target.requested.filters,
+                names: RequestedNames::new(target.requested.names),
+                walk: target.requested.walk,
                 comparison,
             },
             held: HeldFiles::default(),
             source_names: target
-                .asked
+                .requested
                 .delete
                 .map(|rules| Mutex::new(Some((rules, SourceNames::new())))),
             merge: target.merge_handle.map(|handle| MergeQueue::new(handle, base.as_deref())),
@@ -150,7 +150,7 @@ impl<'a> Receiver<'a> {
         (receiver, queue)
     }
 
-    /// Tells both users what is missing of earlier copies.
+    /// Reports warnings about earlier copies to the users on both sides.
     fn warn_of_earlier(&self) {
         for text in &self.registry.dirs.earlier.warnings {
             self.registry.warn(PathBuf::new(), text.clone());
@@ -193,7 +193,10 @@ impl<'a> Receiver<'a> {
             }
             Message::ListRequest => self.wants.on_list_request()?,
             Message::Problem(problem) => registry.stats.on_peer_problem(problem),
-            Message::Holes(holes) => store.on_holes(&holes)?,
+            Message::Holes(holes) => {
+                store.on_holes(&holes)?;
+                self.wants.check_outstanding()?;
+            }
             Message::FileEnd(end) => store.on_file_end(end)?,
             Message::FileDigest(FileDigest { file, hash }) => {
                 let outcome = registry.ledger().on_file_digest(file, hash.map(FileHash))?;
@@ -280,7 +283,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Tells both users of metadata that was not kept.
+    /// Reports metadata that was not kept to the users on both sides.
     fn report_losses(&self) {
         for loss in self.registry.dirs.metadata.losses() {
             match loss.cause() {

@@ -77,7 +77,7 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) own_session_timeout: Duration,
     /// Longest wait for an owner that writes nothing.
     pub(crate) idle_timeout: Duration,
-    /// Wait of the caller, which tries again; `None`: the call waits itself.
+    /// State of a wait that the caller continues by calling again; `None`: the call itself waits.
     pub(crate) wait: Option<&'a Mutex<LockWait>>,
     /// Warns the user of a long wait.
     pub(crate) warn: &'a dyn Fn(String),
@@ -503,7 +503,7 @@ pub(crate) fn remove_journal(dir: &Dir, names: &PartNames) -> io::Result<()> {
     for name in [&names.journal, &names.journal_temp] {
         match dir.unlink(name) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                // A read-only file system says so before it looks for the name.
+                // On a read-only file system unlink fails even if the name does not exist.
                 let is_there = dir.stat(name).is_ok();
                 if is_there {
                     return Err(e);

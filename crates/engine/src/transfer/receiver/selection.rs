@@ -50,7 +50,7 @@ impl Selection {
             false => dirs_above + usize::from(self.root.is_contents),
         };
         // Directories above names are announced, whatever the filter rules say.
-        let is_filtered = self.filters.excludes_before_files(bytes, is_dir)
+        let is_filtered = self.filters.surely_excludes(bytes, is_dir)
             && !(is_dir && self.names.are_beneath(bytes));
         let rules = match is_filtered {
             true => "filter rules",

@@ -26,7 +26,7 @@ impl SettableAccounts {
 
     /// True if a file's owner or group may become this number.
     ///
-    /// Others than root give their files to groups of their own. (chown(2))
+    /// Users other than root can give their files only to groups that they are in. (chown(2))
     pub(super) fn has(&self, kind: AccountKind, id: u32) -> bool {
         let is_reached = match kind {
             AccountKind::User => self.has_all && self.mapped.has_user(id),

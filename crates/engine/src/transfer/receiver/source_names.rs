@@ -1,10 +1,10 @@
 //! Names that the source has, so that others can be deleted: eight bytes for each.
 //!
-//! A hash with a random key stands for each path. Two paths of one hash leave an entry that could
-//! be deleted, never the reverse.
+//! A hash with a random key stands for each path. A collision keeps an entry that could be deleted;
+//! it never deletes another one.
 
 use crate::base::error::Error;
-use bankfull_proto::limits::MAX_KEPT_NAMES;
+use bankfull_proto::limits::MAX_UNDELETED_SOURCE_NAMES;
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, EntryKind, LeftOut};
 use std::collections::{BTreeSet, HashMap};
@@ -108,10 +108,10 @@ impl SourceNames {
     }
 
     fn check_room(&self) -> Result<(), Error> {
-        match self.kept() >= MAX_KEPT_NAMES {
+        match self.kept() >= MAX_UNDELETED_SOURCE_NAMES {
             true => {
-                let what = "the number of entries beside --delete";
-                Err(WireError::OverLimit { what, max: MAX_KEPT_NAMES }.into())
+                let what = "the number of entries recorded for --delete";
+                Err(WireError::OverLimit { what, max: MAX_UNDELETED_SOURCE_NAMES }.into())
             }
             false => Ok(()),
         }
@@ -129,7 +129,7 @@ impl SourceNames {
         self.dirs.remove(&id);
     }
 
-    /// Prepares for questions.
+    /// Sorts the hashes, as lookups require.
     pub(super) fn sort(&mut self) {
         [&mut self.present, &mut self.dirs_seen, &mut self.unlisted]
             .into_iter()

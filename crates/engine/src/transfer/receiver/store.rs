@@ -173,7 +173,7 @@ impl<'a> FileStore<'a> {
         let taken = content.len().next_multiple_of(BLOCK_BYTES as usize);
         self.registry.before_write(incoming, taken)?;
         let dir = self.registry.dirs.open(incoming.dir)?;
-        // It may have begun after this file was announced.
+        // Another session may have begun to receive it after this file was announced.
         if !self.registry.dirs.is_parent_created(&incoming.entry) {
             let received = refuse_received(&dir, &incoming.name, &self.registry.session);
             received.map_err(|failure| io::Error::other(failure.text))?;

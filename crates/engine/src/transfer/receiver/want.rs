@@ -117,7 +117,7 @@ impl WantDecider<'_> {
     /// Checks that the sender has waited for files and directories to be completed.
     ///
     /// A merged session is answered only after everything was announced.
-    fn check_outstanding(&self) -> Result<(), Error> {
+    pub(super) fn check_outstanding(&self) -> Result<(), Error> {
         let weight = |held: &HeldFile| 1 + held.incoming.entry.extra_weight();
         let held: usize = lock(&self.held.files).iter().map(weight).sum();
         let links = self.registry.links.waiting();

@@ -111,22 +111,18 @@ impl SourceFile {
     pub(super) fn bytes_in(&self, runs: &FileRuns) -> u64 {
         let Ok(layout) = Layout::new(self.entry.size, self.entry.block_bytes) else { return 0 };
         let size = self.size();
-        let len = |index| layout.range(index).map_or(0, |r| r.end.min(size) - r.start.min(size));
-        runs.runs
-            .iter()
-            .flat_map(|run| run.first..run.first.saturating_add(run.count))
-            .take_while(|&index| index < layout.count())
-            .map(len)
-            .sum()
+        let len = |run: &Run| {
+            let range = layout.byte_range(*run);
+            range.end.min(size) - range.start.min(size)
+        };
+        runs.runs.iter().map(len).sum()
     }
 
     /// Frees the memory of blocks that the receiver has.
     pub(super) fn release(&self, runs: &FileRuns) {
         let Some(input) = self.input() else { return };
         let block = u64::from(self.entry.block_bytes);
-        for run in &runs.runs {
-            (run.first..run.first.saturating_add(run.count)).for_each(|i| input.release(i, block));
-        }
+        runs.runs.iter().for_each(|run| input.release(*run, block));
     }
 }
 
@@ -142,7 +138,7 @@ pub(crate) enum SourceError {
 /// Source files by number.
 #[derive(Debug, Default)]
 pub(crate) struct SourceFiles {
-    /// Their numbers are from this side.
+    /// Files by number. This side assigns the numbers, so that a fast hash is safe.
     files: Mutex<FxHashMap<u64, Arc<SourceFile>>>,
     pub(crate) dirs: DirTable,
     pub(crate) metadata: SourceMetadata,

@@ -51,7 +51,7 @@ pub(super) fn find(
 
 fn link_failure(above: &Path, name: &OsStr, error: &io::Error) -> Failure {
     let why = match error.kind() {
-        io::ErrorKind::NotFound => "it leads to nothing".to_owned(),
+        io::ErrorKind::NotFound => "its target does not exist".to_owned(),
         io::ErrorKind::CrossesDevices => "it leads out of the served directory".to_owned(),
         _ => os_message(error),
     };

@@ -126,7 +126,7 @@ impl SourceMetadata {
                     attributes && acl::is_copied(name, is_privileged) && !is_excluded
                 }
             };
-            // Removed since it was listed, if there is none.
+            // Without a value, the attribute was removed after it was listed.
             if is_kept && let Some(value) = target.get(&name)? {
                 read.push(Xattr { name: name.as_bytes().to_vec(), value });
             }

@@ -29,7 +29,7 @@ use crate::transport::data_stream::DataStream;
 use announce::Announcer;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::limits::{MAX_OWNER_NAMES, MAX_RUNS};
+use bankfull_proto::limits::{HOLE_RUNS_PER_ENTRY, MAX_OWNER_NAMES, MAX_RUNS};
 use bankfull_proto::selection::selects_file;
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
@@ -52,7 +52,7 @@ use work_queue::WorkQueue;
 
 const DRY_RUN_CHUNK_BYTES: usize = 256 << 10;
 
-/// Completed directories that a message announces, or more. (chosen: far fewer than may be
+/// Minimum number of completed directories in a message. (chosen: far fewer than may be
 /// outstanding)
 const COMPLETED_DIRS_BATCH: usize = 256;
 
@@ -179,7 +179,10 @@ impl<'a> Sender<'a> {
             }
             Message::ListPart(names) => self.names.add(names),
             Message::Have(have) => self.queue.with_ledger(|ledger| ledger.on_have(&have))?,
-            Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
+            Message::Acks(acks) => {
+                let mut acks = acks.iter().take_while(|_| !self.session.is_stopped());
+                acks.try_for_each(|ack| self.on_ack(ack))?;
+            }
             Message::Problem(Problem { path, failure }) => {
                 self.removal.on_problem(&failure);
                 self.stats.on_peer_problem(Problem { path, failure: with_peer_prefix(&failure) });
@@ -269,8 +272,14 @@ impl<'a> Sender<'a> {
     /// Sends the holes of a file; returns their bytes, or `None` if it failed or the session stops.
     fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
         match self.files.holes(file, || self.session.is_stopped()) {
-            Ok(Some(holes)) => {
-                self.queue.with_ledger(|ledger| ledger.on_holes(&holes))?;
+            Ok(Some(mut holes)) => {
+                let max = self.session.send.max_outstanding_files as usize;
+                let max = max.saturating_mul(HOLE_RUNS_PER_ENTRY);
+                self.queue.with_ledger(|ledger| {
+                    // Further holes are sent as data.
+                    holes.runs.truncate(max.saturating_sub(ledger.hole_runs()));
+                    ledger.on_holes(&holes)
+                })?;
                 for runs in holes.runs.chunks(MAX_RUNS) {
                     let part = FileRuns { file: holes.file, runs: runs.to_vec() };
                     self.outbox.post(&Message::Holes(part));

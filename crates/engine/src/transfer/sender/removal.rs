@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Failures that the receiver learns of, one message each; the rest are counted. (chosen: a user
-/// reads no more, and the connection holds them whatever the receiver reads)
+/// Failures that are reported to the receiver, one message each; the rest are counted. (chosen: a
+/// user reads no more, and the connection can buffer them even if the receiver does not read)
 const MAX_REPORTED: usize = 1000;
 
 /// Source files that the receiver has.
@@ -105,7 +105,7 @@ impl Removal {
 fn kept_text(count: usize) -> String {
     let files = if count == 1 { "file stays" } else { "files stay" };
     format!(
-        "--remove-source-files: {count} source {files}, as the destination reported failures: mend \
+        "--remove-source-files: {count} source {files}, as the destination reported failures: fix \
          these and run the copy again"
     )
 }

@@ -91,7 +91,7 @@ impl VirtualFiles {
     }
 }
 
-/// Reads what a file has at present: some, such as `/proc/kmsg`, would wait for more.
+/// Reads the content available at present: some files, such as `/proc/kmsg`, would wait for more.
 fn read_present(file: File) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     match file.take(MAX_BYTES + 1).read_to_end(&mut content) {

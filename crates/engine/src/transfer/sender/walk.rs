@@ -39,8 +39,8 @@ use std::time::Instant;
 /// directories have)
 const MAX_LISTED_ENTRIES: usize = 16 << 10;
 
-/// Entries that are listed although many subdirectories wait above. (chosen: with a thousand
-/// directories on the path, as many as [`MAX_LISTED_ENTRIES`] a few times)
+/// Minimum number of entries listed at a time, however many subdirectories wait. (chosen: with a
+/// thousand directories on the path, together a few times [`MAX_LISTED_ENTRIES`])
 const MIN_LISTED_ENTRIES: usize = 64;
 
 /// Outstanding directories for which the walk never waits. (chosen: a receiver with little memory
@@ -136,7 +136,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         self.sender.queue.notify_completion();
     }
 
-    /// Tells both users of attributes that the protocol cannot carry.
+    /// Reports attributes that the protocol cannot carry to the users on both sides.
     fn report_oversized(&self) {
         let oversized = self.sender.files.metadata.oversized.load(Ordering::Relaxed);
         if oversized > 0 {
@@ -326,7 +326,7 @@ impl<'s, 'a> Walk<'s, 'a> {
             _ => return None,
         };
         let text =
-            format!("cannot copy {}: by its links it is {why}: leave it out", path.display());
+            format!("cannot copy {}: through symlinks it is {why}: leave it out", path.display());
         Some(Failure::new(Cause::Other, text))
     }
 
@@ -377,7 +377,7 @@ impl<'s, 'a> Walk<'s, 'a> {
                         bounds,
                     });
                 }
-                // Without its rules, what they exclude would travel.
+                // Without its rules, entries that they exclude would be sent.
                 (Err(e), _) => Failure::new(Cause::Other, format!("{}: {e}", path.display())),
                 (_, Err(e)) => error::failure(format!("cannot read {}", path.display()), &e),
             }
@@ -564,7 +564,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    /// Has a receiver keep what ignore files leave out, unless it deletes such entries.
+    /// Makes the receiver keep ignored entries, unless it deletes excluded ones.
     fn leave_out_ignored(&self, at: &WalkedDir, name: &OsStr, is_dir: bool) {
         let keeps = self.sender.rules.delete.is_some_and(|delete| !delete.deletes_excluded());
         if keeps && at.filters.ignores(name, is_dir) {
@@ -572,7 +572,7 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    /// Has a receiver that deletes keep a name of a directory; all of them without a name.
+    /// Makes a receiver that deletes keep an entry; without a name, all of the directory.
     pub(super) fn leave_out(&self, dir: u64, name: &OsStr) {
         if self.sender.rules.delete.is_some() {
             self.sender.announcer.leave_out(LeftOut { dir, name: name.as_bytes().to_vec() });

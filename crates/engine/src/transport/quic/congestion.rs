@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Pacing and close of a connection: what its thread and its congestion controller share.
+/// Pacing and close of a connection, shared by its thread and its congestion controller.
 ///
 /// The pacer of `quinn-proto` sends 1.25 windows per RTT, whatever the controller's pacing rate is.
-/// Its thread asks this one first; while it is closed, the controller reports a window without
-/// room.
+/// The connection's thread therefore consults this gate first; while the gate is shut, the
+/// controller reports a full window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendGate(Arc<GateState>);
 

@@ -360,7 +360,7 @@ impl QuicStream {
         self.0.is_read_closed.load(Ordering::SeqCst) || self.0.conn.state().close_reason.is_some()
     }
 
-    /// Waits deadline all data is acknowledged, or cannot be any more.
+    /// Waits until all data is acknowledged, or no longer can be.
     pub(crate) fn wait_until_acked(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let mut state = self.0.conn.state();

@@ -63,14 +63,14 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Minimum receive buffer of a socket under a memory limit. (chosen: the Linux default, rounded up)
 const MIN_SOCKET_BUFFER: Bytes = Bytes::kib(256);
 
-/// Datagrams without an ACK at most, asked of the peer. (chosen: Chromium's
+/// Maximum number of datagrams without an ACK, requested from the peer. (chosen: Chromium's
 /// kMaxRetransmittablePacketsBeforeAck, 10; ACKs of every second one of 300 Mbit/s take 8 Mbit/s of
 /// the reverse path)
 const ACK_DATAGRAMS: u32 = 10;
 
-/// Age, in RTTs, at which a datagram is lost if a later one was acknowledged. (RACK's reordering
-/// window, a quarter of the RTT, RFC 8985 §6.2; by numbers alone, three datagrams, RFC 9002 §6.1.1,
-/// jitter of 3 ms that reorders 100 Mbit/s makes most datagrams lost)
+/// Age, in RTTs, at which a datagram older than an acknowledged one counts as lost. (RACK's
+/// reordering window, a quarter of the RTT, RFC 8985 §6.2; with the packet threshold of three, RFC
+/// 9002 §6.1.1, jitter of 3 ms that reorders 100 Mbit/s makes most datagrams count as lost)
 const LOSS_TIME_THRESHOLD: f32 = 1.25;
 
 /// Idle time before a PING. (chosen: a dead peer is detected soon, since its host answers that the
@@ -98,7 +98,7 @@ pub(crate) struct QuicServer {
     pub(crate) connections_max: usize,
     /// Limit of connections that have not authenticated.
     pub(crate) strangers_max: usize,
-    /// Key of stateless resets, by which a restarted daemon ends connections of before.
+    /// Key of stateless resets, by which a restarted daemon ends connections of its previous run.
     pub(crate) reset_key: [u8; 32],
     /// Buffer pool, which limits the memory for unread data.
     pub(crate) buffer_pool: Arc<BufferPool>,
@@ -317,7 +317,7 @@ fn transport_config(peer: SocketAddr, params: &ConnectionParams) -> TransportCon
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(max_datagram_bytes(peer));
     let mut acks = AckFrequencyConfig::default();
-    // Reordering needs no ACK at once, as time decides about losses.
+    // Reordering needs no immediate ACK, as losses are detected by time.
     acks.ack_eliciting_threshold(VarInt::from_u32(ACK_DATAGRAMS)).reordering_threshold(0u8.into());
     config
         .max_idle_timeout(IdleTimeout::try_from(timeout).ok())

@@ -107,7 +107,7 @@ fn marking_relay(target: SocketAddr) -> (SocketAddr, Receiver<Option<EcnCodepoin
                 }
                 let datagrams = quinn_udp::Transmit {
                     destination: if is_outgoing { target } else { client },
-                    // Of those that are capable, as a router does.
+                    // Marks only ECN-capable datagrams, as a router does.
                     ecn: meta.ecn.filter(|_| is_outgoing).map(|_| EcnCodepoint::Ce),
                     contents: &bytes[..meta.len],
                     segment_size: Some(meta.stride).filter(|&stride| stride < meta.len),

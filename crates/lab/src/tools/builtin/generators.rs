@@ -43,8 +43,8 @@ const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// Time without arrivals, after sending has ended, that ends the counting. (chosen: several RTTs)
 const QUIET_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Smallest share of the intended datagrams that must be sent. (chosen: loss at a load between 0.95
-/// and 1 would pass for another load's)
+/// Smallest share of the intended datagrams that must be sent. (chosen: otherwise the loss
+/// would be that of a smaller load)
 const MIN_SENT_SHARE: f64 = 0.95;
 
 /// Interval of deadline checks while waiting for data. (chosen: not noticeable)
@@ -212,7 +212,7 @@ fn interval_seconds(rate: Rate) -> f64 {
     PACKET_BYTES as f64 * 8.0 / rate.bits_per_sec().max(1) as f64
 }
 
-/// Fails if too few datagrams were sent: their loss says nothing about the requested load.
+/// Fails if too few datagrams were sent: their loss is not that of the requested load.
 fn check_sent(sent: u64, planned: u64, rate: Rate, senders: usize) -> Result<()> {
     if sent as f64 >= planned as f64 * MIN_SENT_SHARE {
         return Ok(());

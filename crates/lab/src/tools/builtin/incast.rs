@@ -141,7 +141,7 @@ struct IncastReceiver<'s> {
     /// Received bytes at which the control is updated next, by connection.
     next_updates: Vec<u64>,
     /// True if the connection has received data.
-    keeps_output: Vec<bool>,
+    has_received: Vec<bool>,
     epoll: std::os::fd::OwnedFd,
     began: Instant,
     ticked: Duration,
@@ -186,7 +186,7 @@ impl<'s> IncastReceiver<'s> {
             windows: vec![window; connections.len()],
             control,
             next_updates: vec![0; connections.len()],
-            keeps_output: vec![false; connections.len()],
+            has_received: vec![false; connections.len()],
             epoll,
             began: Instant::now(),
             ticked: Duration::ZERO,
@@ -286,7 +286,7 @@ impl<'s> IncastReceiver<'s> {
             Some(control) if self.received[at] >= self.next_updates[at] => {
                 let (id, received) = (at as u64, self.received[at]);
                 control.on_received(self.began.elapsed(), id, Bytes(received));
-                if !std::mem::replace(&mut self.keeps_output[at], true)
+                if !std::mem::replace(&mut self.has_received[at], true)
                     && let Some(window) = bankfull_sys::tcp_info(&self.connections[at])?.rcv_wnd
                 {
                     let unread = bankfull_sys::receive_queue_bytes(&self.connections[at])?;

@@ -1,4 +1,4 @@
-//! Flows of a contender in the simulator, and what is seen of their bottleneck.
+//! Flows of a contender in the simulator, and observations of their bottlenecks.
 
 use crate::base::deadline::Deadline;
 use crate::base::error::{LabError, Result};
@@ -67,7 +67,7 @@ struct Observed {
 
 impl<'j, F: Clone> Stage<'j, F> {
     pub(super) fn new(job: &'j Job<'j>) -> Self {
-        let mut world = World::with_foreign(job.seed);
+        let mut world = World::with_external(job.seed);
         let route = world.add_path(job.path);
         let is_alone = job.cross.is_empty() && job.beside.is_empty();
         let begin = if is_alone { Duration::ZERO } else { CROSS_LEAD };

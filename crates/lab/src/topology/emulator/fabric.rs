@@ -7,11 +7,11 @@
 //! host b ── uplink b ──┘              └── port b ── host b
 //! ```
 //!
-//! Times are scheduled times: a packet that enters late is late, its schedule is exact.
+//! Times are scheduled times: a packet may enter late, but its schedule stays exact.
 
 use crate::topology::emulator::packet::Packet;
 use crate::topology::emulator::record::{Recorder, Recording};
-use bankfull_sim::world::{Foreign, LinkId, Route};
+use bankfull_sim::world::{ExternalPackets, LinkId, Route};
 use bankfull_sim::{Background, LinkConfig, World};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -66,7 +66,7 @@ impl Fabric {
         seed: u64,
         interval: Duration,
     ) -> Self {
-        let mut world = World::with_foreign(seed);
+        let mut world = World::with_external(seed);
         let mut links = |config: &dyn Fn(&Endpoint) -> LinkConfig| -> Vec<LinkId> {
             endpoints.iter().map(|endpoint| world.add_link(config(endpoint))).collect()
         };
@@ -97,8 +97,8 @@ impl Fabric {
         self.ports.iter().for_each(|&port| self.world.set_cut(port, is_cut));
     }
 
-    /// Accepts a packet of a host that was sent at `now` and read at `read_at`. It meets the queue
-    /// of the time it was sent, but arrives no sooner than the path's delay after it was read.
+    /// Accepts a packet of a host that was sent at `now` and read at `read_at`. The packet finds
+    /// the queue as of its send time, but arrives no sooner than the path's delay after `read_at`.
     /// Returns false if no host has its destination address.
     pub(crate) fn enter(
         &mut self,
@@ -120,7 +120,7 @@ impl Fabric {
         let Some(to) = self.addresses.iter().position(|a| *a == destination) else { return false };
         let (uplink, port) = (self.uplinks[from], self.ports[to]);
         let delay = |link| self.world.link_config(link).delay_at(now);
-        let foreign = Foreign {
+        let external = ExternalPackets {
             burst: packet.burst,
             first: 0,
             flow: packet.flow.hash(),
@@ -133,7 +133,7 @@ impl Fabric {
             echoed_at: None,
             content: (to, Rc::new(packet)),
         };
-        self.world.inject(now, foreign);
+        self.world.inject(now, external);
         true
     }
 

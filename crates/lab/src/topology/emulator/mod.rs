@@ -237,7 +237,7 @@ impl EventLoop {
             timeout.tv_nsec = until_next.subsec_nanos().into();
         }
         let waited = epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout));
-        // The thread need not run before that.
+        // Time before the timeout is no stall.
         self.last_clock = (now + until_next).min(self.now());
         self.read_clock();
         match waited {

@@ -1,4 +1,4 @@
-//! Changes of entries at the destination, for a user who asks for each of them.
+//! Changes of entries at the destination, as in rsync's `--itemize-changes`.
 
 use super::bytes::PathBytes;
 use crate::error::WireError;

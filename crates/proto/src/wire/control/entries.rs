@@ -129,7 +129,7 @@ impl Entry {
         self.extra.as_deref()?.link_group
     }
 
-    /// True if the size is an upper bound, and [`super::Message::FileEnd`] tells it.
+    /// True if the size is an upper bound, and [`super::Message::FileEnd`] has the exact one.
     #[must_use]
     pub fn is_open_ended(&self) -> bool {
         self.extra.as_deref().is_some_and(|extra| extra.open_ended == Some(true))

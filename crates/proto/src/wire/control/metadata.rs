@@ -166,7 +166,7 @@ pub struct ExtraMetadata {
     /// Extended attributes and access control lists.
     #[n(4)]
     pub xattrs: Option<Vec<Xattr>>,
-    /// True if the size of the file is an upper bound: [`super::Message::FileEnd`] tells it.
+    /// True if the size is an upper bound, and [`super::Message::FileEnd`] has the exact one.
     #[n(5)]
     pub open_ended: Option<bool>,
 }

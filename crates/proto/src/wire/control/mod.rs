@@ -121,7 +121,7 @@ pub enum Message {
     /// Receiver → sender: end of the transfer.
     #[n(21)]
     Done(#[n(0)] SideSummary),
-    /// Either direction: sign of life.
+    /// Either direction: heartbeat.
     #[n(22)]
     Ping,
     /// Either direction, over ssh only: bytes of the tunnelled data stream; empty at its end.

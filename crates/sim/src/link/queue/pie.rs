@@ -37,10 +37,10 @@ const SCALES: [(f64, f64); 6] = [
 /// Largest growth at once above 10 % (RFC 8033 §4.2: 0.02).
 const MAX_GROWTH: f64 = 0.02;
 
-/// Delay above which the probability grows by 2 % an update (RFC 8033 §5.5: 250 ms).
+/// Delay above which the probability grows by 2 % per update (RFC 8033 §5.5: 250 ms).
 const HIGH_DELAY: Duration = Duration::from_millis(250);
 
-/// Factor of the probability an update while there is no delay (RFC 8033 §4.2: 0.98).
+/// Factor of the probability per update while there is no delay (RFC 8033 §4.2: 0.98).
 const DECAY: f64 = 0.98;
 
 /// Bounds of the accumulated probability between drops, which spread them (RFC 8033 §5.4).

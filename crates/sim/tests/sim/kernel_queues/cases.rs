@@ -109,7 +109,7 @@ struct Bench {
 
 impl Bench {
     fn new(config: LinkConfig, seed: u64) -> Self {
-        let mut world = World::with_foreign(seed);
+        let mut world = World::with_external(seed);
         let link = world.add_link(config);
         Self { seed, world, link, streams: Vec::new() }
     }

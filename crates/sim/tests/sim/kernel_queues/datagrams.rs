@@ -1,7 +1,7 @@
 //! Datagrams at a constant rate, and the report of `crates/lab/programs/datagrams.c` on them.
 
 use super::cases::{Figures, START};
-use bankfull_sim::world::{Foreign, LinkId, World};
+use bankfull_sim::world::{ExternalPackets, LinkId, World};
 use bankfull_sim::{Burst, Ecn};
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Datagrams {
     pub(super) fn inject(&self, world: &mut World<Content>, stream: usize, link: LinkId) {
         let route: Rc<[LinkId]> = Rc::new([link]);
         for number in 0..self.count {
-            let foreign = Foreign {
+            let external = ExternalPackets {
                 content: (stream, number),
                 burst: Burst::packet(self.bytes),
                 first: 0,
@@ -60,7 +60,7 @@ impl Datagrams {
                 echo_hop: None,
                 echoed_at: None,
             };
-            world.inject(self.sent(number), foreign);
+            world.inject(self.sent(number), external);
         }
     }
 

@@ -4,7 +4,7 @@ use super::bench::in_ms;
 use super::{Case, Figure};
 use crate::{MS, SEC, mbit};
 use bankfull_control::Bytes;
-use bankfull_sim::world::Foreign;
+use bankfull_sim::world::ExternalPackets;
 use bankfull_sim::{Burst, Ecn, LinkConfig, PathConfig, World};
 use std::time::Duration;
 
@@ -37,10 +37,10 @@ fn cross(first_mbit: f64, path_mbit: f64, sent: &[Duration]) -> Crossed {
     let buffer = bytes(FIRST_QUEUE);
     path.first_hop =
         Some(LinkConfig { rate: Some(mbit(first_mbit)), buffer, ..LinkConfig::default() });
-    let mut world = World::<usize>::with_foreign(1);
+    let mut world = World::<usize>::with_external(1);
     let route = world.add_path(&path);
     for (content, &at) in sent.iter().enumerate() {
-        let foreign = Foreign {
+        let external = ExternalPackets {
             content,
             burst: Burst::packet(PACKET),
             first: 0,
@@ -53,11 +53,11 @@ fn cross(first_mbit: f64, path_mbit: f64, sent: &[Duration]) -> Crossed {
             echo_hop: None,
             echoed_at: None,
         };
-        world.inject(at, foreign);
+        world.inject(at, external);
     }
     world.run_until(SEC * 10);
     let lost = [0, 1].map(|hop| world.counts(route.forward[hop]).dropped());
-    let arrivals = world.take_foreign_arrivals(|_| true);
+    let arrivals = world.take_external_arrivals(|_| true);
     let received = arrivals.iter().map(|one| (in_ms(one.at), in_ms(one.at - sent[one.content])));
     Crossed { lost, received: received.collect() }
 }

@@ -148,7 +148,7 @@ fn start(
     let mut command = login.command(&agent_script(login));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let program = &*command.get_program().to_string_lossy();
-    // Its arguments may have secrets.
+    // The arguments are not logged, as they may contain secrets.
     debug!(program, host = login.host, "ssh started");
     let spawned = command.spawn().map_err(|e| {
         let program = command.get_program().to_string_lossy().into_owned();

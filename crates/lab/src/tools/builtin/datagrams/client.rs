@@ -23,8 +23,8 @@ const MIN_RTO: Duration = Duration::from_millis(200);
 /// Interval of deadline checks while waiting for a response. (chosen: not noticeable)
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Smallest share of the intended messages that a paced client must send. (chosen: drops at a
-/// smaller load would pass for another load's)
+/// Smallest share of the intended messages that a paced client must send. (chosen:
+/// otherwise the drops would be those of a smaller load)
 const MIN_SENT_SHARE: f64 = 0.95;
 
 /// Sending mode of a client.

@@ -1,8 +1,8 @@
 //! Duty cycle of a handler with a CPU share: it works for that share of each period from its start,
 //! and is idle for the rest.
 //!
-//! The kernel's `cpu.max` throttles a busy service the same way, one that has other work while no
-//! message waits: its quota runs out at the same point of each period, whatever arrives. A service
+//! The kernel's `cpu.max` throttles a service the same way if it has other work while no message
+//! waits: its quota runs out at the same point of each period, whatever arrives. A service
 //! without other work would keep its quota until a message arrives, and would never be throttled
 //! with quota left; its throughput would equal its quota, whatever the buffer. The other work is
 //! not simulated, since the emulated network needs the CPUs.

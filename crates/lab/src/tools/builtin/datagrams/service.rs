@@ -29,9 +29,9 @@ const WARMUP: Duration = Duration::from_secs(2);
 /// lowest value)
 const NICENESS: i32 = -20;
 
-/// Shortest interval of buffer checks: after it has grown, and after an arrival at the minimum
-/// size, since the first burst of a load meets that one in mid-epoch. Doubled, up to an epoch,
-/// while nothing changes. (chosen: at 1 Gbit/s the minimum size is not full sooner)
+/// Shortest interval of buffer checks. Applies after the buffer has grown, and after an arrival at
+/// the minimum size, since the first burst of a load may arrive in mid-epoch. Doubled, up to an
+/// epoch, while nothing changes. (chosen: at 1 Gbit/s the minimum size is not full sooner)
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Time for sent messages to arrive after the clients have ended. (chosen: several times the RTT of

@@ -10,17 +10,18 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Supplier;
 
 /**
- * Announced names by lower case, to find two that a directory does not tell apart.
+ * Announced names in lower case, to find collisions in directories that ignore case.
  *
- * <p>The type of a file system does not tell: ext4, f2fs and tmpfs may ignore case in single
- * directories, ZFS and NFS as a whole. Names of all directories are therefore recorded until they
- * are completed. When two meet, or the names exceed their memory, a file with a name of other case
- * is looked up there. Where names are told apart, they are not recorded any more. While that is
- * unknown, the later of two names that meet is refused, as the loss of a file would be silent.
+ * <p>The type of a file system does not suffice: ext4, f2fs and tmpfs may ignore case in single
+ * directories, ZFS and NFS as a whole. The names of each directory are therefore recorded until it
+ * is completed. If two names collide, or the names exceed their memory, a test file is looked up
+ * in the directory by its name in the other case. If case matters there, its names are no longer
+ * recorded. If the test fails, the later of two colliding names is refused, since the loss of a
+ * file would be silent.
  *
- * <p>Limit: of directories that ignore case, names beyond the memory are not recorded, and the
- * later of two such files replaces the earlier one. Names that differ in the composition of their
- * accents only (Unicode normalization) are not recognized.
+ * <p>Limitation: in directories that ignore case, names beyond the memory are not recorded, and the
+ * later of two such files replaces the earlier one. Names that differ only in the composition of
+ * their accents (Unicode normalization) are not recognized.
  */
 final class FoldedNames {
     /** Memory for the names (chosen: 40 000 short names, an eighth of a heap of 64 MB). */
@@ -43,7 +44,7 @@ final class FoldedNames {
         boolean exists(Path path) throws IOException;
     }
 
-    /** Earlier name that a directory does not tell apart from a later one. */
+    /** Earlier name that collides with a later one in a directory that may ignore case. */
     static final class Earlier {
         final String name;
         /** False if the test of the directory failed. */
@@ -155,7 +156,7 @@ final class FoldedNames {
             Files.deleteIfExists(probe);
             throw e;
         }
-        // Its name is its own: if it can be removed, it existed during the look-up.
+        // The name is unique: if the file can be removed, it existed during the look-up.
         if (!Files.deleteIfExists(probe) && !isFound) {
             throw new IOException("the file of the case test has vanished");
         }

@@ -13,7 +13,7 @@ final class IncomingFile {
     PartFile part;
     /** Claimed blocks: arriving now, at most one per data stream. */
     final Set<Long> claimed = new HashSet<>(0);
-    /** The sender was asked to compare the existing file. */
+    /** A comparison with the existing file was requested from the sender. */
     boolean isCompared;
     /** The sender found the existing file to be equal: the check of the part file ends. */
     volatile boolean isUnchanged;

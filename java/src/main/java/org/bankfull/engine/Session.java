@@ -35,10 +35,10 @@ import org.bankfull.wire.WireException;
 /**
  * Session with a daemon: control connection, outbox with pings, first failure, data streams.
  *
- * <p>One thread reads messages, and notices the end of the session whatever the one that handles
- * them is doing; any thread may post them. Posting never blocks, so a sender always reads. A
- * receiver's threads wait for space in the outbox before they cause more messages (spec/wire.md,
- * section 6).
+ * <p>One thread reads messages, and detects the end of the session even while the thread that
+ * handles them is busy; any thread may post messages. Posting never blocks, so a sender always
+ * reads. A receiver's threads wait for space in the outbox before they cause more messages
+ * (spec/wire.md, section 6).
  */
 final class Session implements Closeable, StopCheck {
     static final String SOFTWARE = "bankfull-java 0.1.0";
@@ -52,7 +52,7 @@ final class Session implements Closeable, StopCheck {
     /**
      * Retries after a server without a known fingerprint has closed connections.
      *
-     * <p>It may be of another kind; a crowded daemon closes them, too. (chosen: about a second)
+     * <p>The server may be another program, or a crowded daemon. (chosen: about a second)
      */
     private static final int MAX_DROPPED_RETRIES = 3;
     private static final long MAX_PING_INTERVAL_MILLIS = 10_000;
@@ -140,7 +140,7 @@ final class Session implements Closeable, StopCheck {
                 boolean isTemporary =
                     hasCode(e, Failure.BUSY) || isDropped && droppedLeft-- > 0;
                 if (!isTemporary || deadline.hasPassed()) {
-                    // A retry that was cut short says less than the attempt before it.
+                    // The earlier error is more specific than the timeout of a retry.
                     throw earlier != null && hasCode(e, Failure.TIMED_OUT) ? earlier : e;
                 }
                 earlier = e;
@@ -405,14 +405,14 @@ final class Session implements Closeable, StopCheck {
             while (true) {
                 byte[] body = readBody(Limits.MAX_CONTROL_FRAME_BYTES);
                 if (Message.hasNumber(body, Message.ERROR)) {
-                    // Before the messages that still wait: the session has ended.
+                    // Handled before the messages that still wait: the session has ended.
                     decode(body);
                 }
                 if (!Message.hasNumber(body, Message.PING)) {
                     inbox.add(body);
                 }
                 if (Message.hasNumber(body, Message.DONE)) {
-                    // What follows is read, but not handled.
+                    // Later messages are read, but not handled.
                     isDone = true;
                     inbox.end();
                 }

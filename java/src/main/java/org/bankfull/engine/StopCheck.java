@@ -2,7 +2,7 @@ package org.bankfull.engine;
 
 import java.io.IOException;
 
-/** Look at the end of a session, for long loops on its behalf. */
+/** Check whether a session has ended, for long loops on its behalf. */
 interface StopCheck {
     /** Throws if the session has ended. */
     void throwIfOver() throws IOException;

@@ -133,7 +133,7 @@ final class Walk {
         Collections.sort(names);
         Deque<Pending> children = new ArrayDeque<>();
         for (Path path : names) {
-            // Before those that are not announced, too.
+            // Also before names that are not announced.
             sender.throwIfOver();
             String name = path.getFileName().toString();
             if (!Metadata.isValidUtf8(path.getFileName())) {

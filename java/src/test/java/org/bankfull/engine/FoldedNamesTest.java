@@ -137,7 +137,7 @@ class FoldedNamesTest {
 
     @Test
     void caseTest_journalDraftsOfOthers_areKept() throws IOException {
-        // What a transfer of a file of that name may have beside it.
+        // Part file that a transfer of a file of that name may have beside it.
         Path part = PartFile.partPath(temp.resolve("case"));
         String stem = part.getFileName().toString().replace(".part", "");
         for (String end : List.of(".part", ".journal", ".journal.new")) {

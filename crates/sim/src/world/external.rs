@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Packets from outside.
 #[derive(Debug, Clone)]
-pub struct Foreign<F> {
+pub struct ExternalPackets<F> {
     /// Content.
     pub content: F,
     /// Sizes.
@@ -34,7 +34,7 @@ pub struct Foreign<F> {
 
 /// Packets from outside that have passed their route.
 #[derive(Debug, Clone)]
-pub struct ForeignArrival<F> {
+pub struct ExternalArrival<F> {
     /// Content.
     pub content: F,
     /// Index of the first segment in the content.
@@ -49,7 +49,7 @@ pub struct ForeignArrival<F> {
     pub echoed_at: Option<Duration>,
 }
 
-impl<F: Clone> Foreign<F> {
+impl<F: Clone> ExternalPackets<F> {
     /// Returns the packets as a link takes them.
     pub(super) fn packets<T>(self, payload: impl FnOnce(Self) -> T) -> Packets<T> {
         let Self { burst, flow, ecn, is_pure_ack, max_run, .. } = self;
@@ -63,35 +63,35 @@ impl<F: Clone> Foreign<F> {
         Self { burst, first: self.first + first, ..self }
     }
 
-    pub(super) fn arrive(self, at: Duration, is_marked: bool) -> ForeignArrival<F> {
+    pub(super) fn arrive(self, at: Duration, is_marked: bool) -> ExternalArrival<F> {
         let Self { content, first, burst, ecn, echoed_at, .. } = self;
         let is_marked = is_marked || ecn == Ecn::Marked;
-        ForeignArrival { content, first, count: burst.segments, at, is_marked, echoed_at }
+        ExternalArrival { content, first, count: burst.segments, at, is_marked, echoed_at }
     }
 }
 
 impl<F: Clone> World<F> {
     /// Lets packets from outside enter the first link of their route at a time.
-    pub fn inject(&mut self, at: Duration, foreign: Foreign<F>) {
-        let is_marked = foreign.ecn == Ecn::Marked;
-        let payload = Payload::Foreign(foreign);
+    pub fn inject(&mut self, at: Duration, external: ExternalPackets<F>) {
+        let is_marked = external.ecn == Ecn::Marked;
+        let payload = Payload::ExternalPackets(external);
         self.schedule(at, EventKind::Packets { hop: 0, payload, is_marked });
     }
 
     /// Returns packets from outside that arrived while the world ran until a time, in order.
     ///
     /// Arrivals of other owners stay.
-    pub fn take_foreign_arrivals(&mut self, is_own: impl Fn(&F) -> bool) -> Vec<ForeignArrival<F>> {
-        let arrivals = std::mem::take(&mut self.foreign_arrivals);
+    pub fn take_external_arrivals(&mut self, is_own: impl Fn(&F) -> bool) -> Vec<ExternalArrival<F>> {
+        let arrivals = std::mem::take(&mut self.external_arrivals);
         let (own, others) = arrivals.into_iter().partition(|arrival| is_own(&arrival.content));
-        self.foreign_arrivals = others;
+        self.external_arrivals = others;
         own
     }
 
     /// Returns the hash of a new flow of packets from outside.
     pub fn new_flow_hash(&mut self) -> u64 {
-        self.foreign_flows += 1;
+        self.external_flows += 1;
         // From the top, so that they differ from those of the world's flows.
-        flow_hash(usize::MAX / 2 - self.foreign_flows, false)
+        flow_hash(usize::MAX / 2 - self.external_flows, false)
     }
 }
