@@ -73,8 +73,9 @@ pub const MAX_TRAIN_PACKETS: u32 = 704;
 /// Maximum number of block runs in a list. Longer lists are split over several messages.
 pub const MAX_RUNS: usize = 16 << 10;
 
-/// Maximum number of separate runs of blocks of a file that a receiver reports, beside its holes.
-/// (chosen: 25 MB; of a journal of a million blocks, every second one)
+/// Maximum number of separate runs of a file's blocks that a receiver reports.
+///
+/// Beside its holes. (chosen: 25 MB; of a journal of a million blocks, every second one)
 pub const MAX_FILE_RUNS: usize = 1 << 20;
 
 /// Runs of holes that count as another outstanding entry. (chosen: about the memory of an entry)

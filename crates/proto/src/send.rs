@@ -8,7 +8,7 @@
 use crate::blocks::{Layout, Run};
 use crate::error::WireError;
 use crate::hash::{BlockHash, FileHash, merge};
-use crate::limits::{MAX_FILE_RUNS, MAX_PACK_FILES, PACK_TARGET_BYTES};
+use crate::limits::{HOLE_RUNS_PER_ENTRY, MAX_FILE_RUNS, MAX_PACK_FILES, PACK_TARGET_BYTES};
 use crate::open_dirs::OpenDirs;
 use crate::wire::control::{Entry, EntryKind, FileEnd, FileRuns, Verdict, Want};
 use crate::wire::data::PACK_RECORD_BYTES;
@@ -35,13 +35,8 @@ const MIN_PACK_BYTES: usize = 32 << 10;
 
 /// Checks the number of runs of a file that the receiver has reported.
 fn check_runs(runs: usize) -> Result<(), WireError> {
-    match runs <= MAX_FILE_RUNS {
-        true => Ok(()),
-        false => Err(WireError::OverLimit {
-            what: "the number of runs of a file",
-            max: MAX_FILE_RUNS,
-        }),
-    }
+    let (what, max) = ("the number of runs of a file", MAX_FILE_RUNS);
+    if runs > max { Err(WireError::OverLimit { what, max }) } else { Ok(()) }
 }
 
 /// Ledger of the sender.
@@ -225,13 +220,17 @@ impl SendLedger {
     /// Records holes, which no stream carries and no acknowledgement covers. Call before
     /// [`SendLedger::on_want`], or [`SendLedger::on_compared`] of a file that differs.
     ///
+    /// Returns those to announce: further ones than the limit of outstanding files allows are data.
+    ///
     /// # Errors
     /// [`WireError::BadFileId`], [`WireError::BadRun`].
-    pub fn on_holes(&mut self, holes: &FileRuns) -> Result<(), WireError> {
+    pub fn on_holes(&mut self, mut holes: FileRuns, max_files: u32) -> Result<FileRuns, WireError> {
         let is_early = |state| matches!(state, State::Announced | State::Comparing);
         if self.files.get(&holes.file).is_some_and(|file| !is_early(file.state)) {
             return Err(WireError::Unexpected("holes of a file that is being sent"));
         }
+        let max = HOLE_RUNS_PER_ENTRY.saturating_mul(max_files as usize);
+        holes.runs.truncate(max.saturating_sub(self.hole_runs));
         let blocks = self.blocks_mut(holes.file)?;
         for run in &holes.runs {
             blocks.at_receiver.insert_run(*run)?;
@@ -240,13 +239,7 @@ impl SendLedger {
         }
         blocks.hole_runs += holes.runs.len();
         self.hole_runs += holes.runs.len();
-        Ok(())
-    }
-
-    /// Returns the number of runs of holes of all outstanding files.
-    #[must_use]
-    pub fn hole_runs(&self) -> usize {
-        self.hole_runs
+        Ok(holes)
     }
 
     /// Returns the bytes of acknowledged blocks that an earlier session left. Call before

@@ -8,11 +8,11 @@
 //! they were scheduled, so that a seed determines everything.
 
 mod background;
-mod flow;
 mod external;
+mod flow;
 
+pub use external::{ExternalArrival, ExternalPackets};
 pub use flow::{FlowConfig, FlowId, FlowReport, FlowStats};
-pub use external::{ExternalPackets, ExternalArrival};
 
 use crate::link::{Arrival, Burst, Ecn, Link, LinkConfig, LinkCounts, Packets};
 use crate::presets::PathConfig;

@@ -34,14 +34,24 @@ pub(super) const LETTERS: [ShortFlagWithValue; 5] = [
         way_out: "leave it out to show progress",
         value: "PORT",
     },
-    ShortFlagWithValue { letter: 'o', meaning: "an ssh option", way_out: "write --owner, or -a", value: "" },
+    ShortFlagWithValue {
+        letter: 'o',
+        meaning: "an ssh option",
+        way_out: "write --owner, or -a",
+        value: "",
+    },
     ShortFlagWithValue {
         letter: 'F',
         meaning: "the configuration file of ssh",
         way_out: "write --filter 'dir-merge .rsync-filter'",
         value: "FILE",
     },
-    ShortFlagWithValue { letter: 'J', meaning: "the jump host", way_out: "leave it out", value: "HOSTS" },
+    ShortFlagWithValue {
+        letter: 'J',
+        meaning: "the jump host",
+        way_out: "leave it out",
+        value: "HOSTS",
+    },
 ];
 
 /// Bytes of a file that show if it is a key. (chosen: the longest certificates of ssh)

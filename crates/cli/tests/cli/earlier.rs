@@ -4,7 +4,6 @@ use super::harness::{
     Daemon, Scratch, cp, is_root, run, set_mode, snapshot, unprivileged, write_file,
 };
 use super::rsync::has_rsync;
-use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -283,28 +282,14 @@ fn referents_of_links_are_not_removed() {
 }
 
 #[test]
-fn sources_stay_if_the_destination_reports_a_failure() {
+fn backup_of_an_interrupted_run_is_no_obstacle() {
     let here = Scratch::new();
-    let daemon = Daemon::start(here.path(), &[]);
-    let source = here.path().join("s");
-    write_file(&source.join("f"), b"x");
-    let copy = here.path().join("copy");
-    let rules = ["--delete", "--max-delete=0", "--remove-source-files"];
-    let [from, to] = [&source, &copy].map(|path| format!("{}/", path.display()));
-    for (mut command, from, to) in [
-        (cp(), from.clone(), to.clone()),
-        (daemon.cp(), from, daemon.url("copy/")),
-        (daemon.cp(), daemon.url("s/"), to),
-    ] {
-        write_file(&copy.join("gone"), b"x");
-        let done = run(command.args(rules).arg(from).arg(to)).expect(25);
-        let is_said = |event: &Value| {
-            let text = event["message"].as_str();
-            event["event"] == "warning" && text.is_some_and(|t| t.contains("1 source file stays"))
-        };
-        assert!(done.events().iter().any(is_said), "{:?}", done.events());
-        assert!(source.join("f").exists());
-    }
+    write_file(&here.join("s/f"), b"new");
+    write_file(&here.join("d/f"), b"earlier");
+    fs::hard_link(here.join("d/f"), here.join("d/f~")).unwrap();
+    run(cp().arg("--backup").arg(here.join("s/")).arg(here.join("d"))).expect(0);
+    let content = |name: &str| fs::read(here.join(name)).unwrap();
+    assert_eq!([content("d/f"), content("d/f~")], [&b"new"[..], b"earlier"]);
 }
 
 #[test]
@@ -318,6 +303,11 @@ fn removal_that_could_lose_something_is_refused() {
     let mut command = cp();
     command.args(["--remove-source-files", "--size-only"]).arg(here.path().join("f")).arg(&copy);
     run(&mut command).expect(1).says(&["or --size-only leaves out"]);
+    for (flag, why) in [("--delete", "would delete what"), ("--fsync=none", "leave out --fsync")] {
+        let mut command = cp();
+        command.args(["--remove-source-files", flag]).arg(here.path()).arg(&copy);
+        run(&mut command).expect(1).says(&["--remove-source-files", why]);
+    }
     let daemon = Daemon::start(here.path(), &["--read-only"]);
     let mut command = daemon.cp();
     let refused = run(command.arg("--remove-source-files").arg(daemon.url("f")).arg(&copy));

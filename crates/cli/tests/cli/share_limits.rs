@@ -111,14 +111,17 @@ fn directories_of_a_share_with_a_quota_stay_readable() {
     fs::create_dir(source.join("closed")).unwrap();
     fill(&source.join("closed/f"), 900 << 10, &mut Rng::new(1));
     set_mode(&source.join("closed"), 0o300);
-    let push = |to: &str| {
+    let push = |flags: &[&str], to: &str| {
         let mut copy = there.cp();
-        run(copy.arg(here.join("d")).arg(there.url(&format!("data/{to}"))))
+        run(copy.args(flags).arg(here.join("d")).arg(there.url(&format!("data/{to}"))))
     };
-    push("a").expect(0);
-    let held = shared.here.join("data/a/d/closed");
-    assert_eq!(fs::metadata(held).unwrap().mode() & 0o777, 0o700);
-    push("b").expect(23);
+    for (flags, to, again) in [(&[][..], "a", "b"), (&["--no-perms"], "c", "d")] {
+        push(flags, to).expect(0);
+        let held = shared.here.join(format!("data/{to}/d/closed"));
+        assert_eq!(fs::metadata(&held).unwrap().mode() & 0o700, 0o700, "{flags:?}");
+        push(flags, again).expect(23);
+        fs::remove_dir_all(shared.here.join("data").join(to)).unwrap();
+    }
 }
 
 #[test]

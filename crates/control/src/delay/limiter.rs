@@ -2,7 +2,7 @@
 //!
 //! A round is an RTT in which a change takes effect, and a measurement.
 
-use super::losses::{LossHistory, MAX_LOSSES, MAX_OVERFLOWS, LOSS_MEMORY};
+use super::losses::{LOSS_MEMORY, LossHistory, MAX_LOSSES, MAX_OVERFLOWS};
 use super::path::{Path, bytes_at, rate_of, ratio, scaled};
 use super::round::{Outcome, Reductions, Round};
 use super::samples::{LIFETIME, MIN_ROUND, REPAIR_TIME, STANDING_SAMPLES, repair_time};
@@ -440,7 +440,12 @@ impl Limiter {
     ///
     /// They then fill most of the line and keep a long queue; bursts alone overflow only short
     /// ones.
-    pub(super) fn record_shared_overflow(&mut self, path: &Path, now: Duration, rate: Rate) -> bool {
+    pub(super) fn record_shared_overflow(
+        &mut self,
+        path: &Path,
+        now: Duration,
+        rate: Rate,
+    ) -> bool {
         let (rtt, min_rtt) = (path.samples.rtt(), path.samples.min_rtt());
         let is_long = rtt > min_rtt + min_rtt.mul_f64(MAX_TRIAL_QUEUE);
         is_long && path.is_minor_share(rate) && self.overflows.record(now, rtt) > MAX_OVERFLOWS

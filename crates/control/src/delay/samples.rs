@@ -151,7 +151,7 @@ impl Samples {
     ///
     /// Clocks drift, and routes change. A queue in the direction of the data does not count.
     fn renew_backward(&mut self, from: Duration, now: Duration) {
-        let Some(least) = self.recent(from).map(Delay::backward).min() else { return };
+        let Some(least) = self.recent(from).map(Delay::reverse_delay).min() else { return };
         self.min_reverse_delay = Some((least, now));
         self.min_rtt = self.base.map(|(base, _)| duration(least + nanos(base)));
         self.old_tcp_min_rtt = self.tcp_min_rtt;
@@ -189,7 +189,8 @@ impl Samples {
     ///
     /// The reverse delay counts in full.
     pub(super) fn unqueued_rtt(&self) -> Duration {
-        let (Some((base, _)), Some(backward)) = (self.base, self.median(Delay::backward)) else {
+        let (Some((base, _)), Some(backward)) = (self.base, self.median(Delay::reverse_delay))
+        else {
             return self.min_rtt();
         };
         duration(backward + nanos(base + self.floor()))
@@ -197,7 +198,7 @@ impl Samples {
 
     /// Returns the queueing delay in the direction of acknowledgements.
     pub(super) fn reverse_queueing_delay(&self) -> Duration {
-        let present = self.median(Delay::backward).zip(self.min_reverse_delay);
+        let present = self.median(Delay::reverse_delay).zip(self.min_reverse_delay);
         present.map_or(Duration::ZERO, |(present, (least, _))| duration(present - least))
     }
 

@@ -117,7 +117,8 @@ impl QueueTarget {
         let before = self.queue(rtt);
         let longest = rtt.max(MAX_TARGET);
         let excursion = high_queues / high_rounds.max(1) / 2;
-        let wanted = excursion.clamp(before.mul_f64(TARGET_GROWTH), before.mul_f64(TARGET_GROWTH * TARGET_GROWTH));
+        let wanted = excursion
+            .clamp(before.mul_f64(TARGET_GROWTH), before.mul_f64(TARGET_GROWTH * TARGET_GROWTH));
         self.widened = wanted.min(longest);
         before < longest
     }

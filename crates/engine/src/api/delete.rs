@@ -2,7 +2,8 @@
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::location::Location;
-use crate::model::transfer_options::ROOT_REFUSED;
+use crate::model::options::Fsync;
+use crate::model::transfer_options::{CopyRules, ROOT_REFUSED};
 use bankfull_proto::wire::control::DeleteRules;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -33,6 +34,36 @@ impl Delete {
             empty_source: wanted(self.empty_source),
         }
     }
+}
+
+/// Checks that the removal of the sources loses nothing.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] beside options that leave files out, delete, or flush less.
+pub(crate) fn check_removal(rules: &CopyRules) -> Result<(), Error> {
+    if !rules.removes_sources {
+        return Ok(());
+    }
+    let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
+    if rules.comparison.leaves_out() || rules.comparison.size_only {
+        return usage(
+            "--remove-source-files would remove what --update, --existing, --ignore-existing or \
+             --size-only leaves out: leave out one of them",
+        );
+    }
+    if rules.delete.is_some() {
+        return usage(
+            "--remove-source-files with --delete: a second run would delete what the first one \
+             has moved: leave out one of them",
+        );
+    }
+    if rules.fsync != Fsync::End {
+        return usage(
+            "--remove-source-files removes the sources after the flush at the end: leave out \
+             --fsync",
+        );
+    }
+    Ok(())
 }
 
 /// Refuses to delete in the root of this host.

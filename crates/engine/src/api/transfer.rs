@@ -1,6 +1,6 @@
 //! [`Transfer`]: one copy, its options, and its run.
 
-use super::delete::{Delete, refuse_root};
+use super::delete::{Delete, check_removal, refuse_root};
 use super::earlier::{Backup, check_earlier};
 use super::filters::Filters;
 use super::limits::{MIN_OPEN_FILES, check_open_files};
@@ -496,13 +496,7 @@ impl Transfer {
                 "a daemon has its own memory limit: start `bankfull serve` there with --max-memory";
             return usage(text);
         }
-        let comparison = &self.options.rules.comparison;
-        if self.options.rules.removes_sources && (comparison.leaves_out() || comparison.size_only) {
-            return usage(
-                "--remove-source-files would remove what --update, --existing, \
-                 --ignore-existing or --size-only leaves out: leave out one of them",
-            );
-        }
+        check_removal(&self.options.rules)?;
         check_earlier(&self.options.rules.earlier)?;
         if self.options.rules.delete.is_some() {
             refuse_root(&self.options.destination)?;

@@ -326,6 +326,16 @@ pub(crate) fn failure(what: impl std::fmt::Display, error: &io::Error) -> Failur
     Failure::new(cause, format!("{what}: {}{hint}", os_message(error)))
 }
 
+/// Failure to flush a destination; the next run would take its files for complete ones.
+pub(crate) fn flush_failure(error: &io::Error) -> Failure {
+    let text = format!(
+        "cannot flush the destination to disk: {}: files of this copy may lack data although \
+         their sizes and times are right; mount the repaired disk anew, and copy with --checksum",
+        os_message(error)
+    );
+    Failure::new(cause_of(error), text)
+}
+
 /// Builds a message about a failure or a warning for the peer.
 pub(crate) fn problem_message(path: PathBuf, failure: Failure) -> Message {
     Message::Problem(Problem { path: PathBytes(path.into_os_string().into_vec()), failure })

@@ -2,7 +2,7 @@
 
 use super::fs_names::folded_case;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const NAME_PREFIX: &str = ".bankfull-";
 const HASH_DIGITS: usize = 16;
@@ -30,6 +30,15 @@ impl PartNames {
             journal_temp: name(JOURNAL_TEMP_SUFFIX),
         }
     }
+}
+
+/// Returns the part file of a part file or journal; `None` for other names.
+pub(crate) fn part_beside(name: &OsStr) -> Option<OsString> {
+    if !is_part_name(name.as_bytes()) {
+        return None;
+    }
+    let stem = name.as_bytes().get(..NAME_PREFIX.len() + HASH_DIGITS)?;
+    Some(OsString::from_vec([stem, PART_SUFFIX.as_bytes()].concat()))
 }
 
 /// True if a name is that of a part file or journal.

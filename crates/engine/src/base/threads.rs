@@ -57,7 +57,10 @@ fn start<'scope, 'env: 'scope, T: Send + 'scope>(
 type Shared<F> = Arc<Mutex<Option<F>>>;
 
 /// Starts work again while threads are short.
-fn retry_while_short<F: FnOnce()>(work: F, start: impl Fn(Shared<F>) -> io::Result<()>) -> io::Result<()> {
+fn retry_while_short<F: FnOnce()>(
+    work: F,
+    start: impl Fn(Shared<F>) -> io::Result<()>,
+) -> io::Result<()> {
     let work = Arc::new(Mutex::new(Some(work)));
     retry_shortage(SHORTAGE_TIMEOUT, || start(Arc::clone(&work)))
 }

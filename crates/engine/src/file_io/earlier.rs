@@ -1,7 +1,7 @@
 //! Earlier versions at the destination: kept as backups when they are replaced or deleted, and
 //! found in directories of earlier copies.
 
-use super::root::PathRoot;
+use super::root::{PathRoot, refuse_reserved_names};
 use crate::base::error::{Error, ErrorKind, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
 use crate::base::part_names::is_part_name;
@@ -57,6 +57,7 @@ impl Earlier {
         let Some(base) = base else { return Ok(earlier) };
         let device = base.stat_self().map(|stat| stat.dev).ok();
         for dir in rules.link_dest.iter().flatten() {
+            refuse_reserved_names(&dir.0)?;
             let shown = OsStr::from_bytes(&dir.0).to_string_lossy().into_owned();
             match root.open_dir(&beneath(destination, &dir.0)) {
                 Ok(dir) if dir.stat_self().map(|stat| stat.dev).ok() != device => {
@@ -79,6 +80,12 @@ impl Earlier {
         }
         Ok(earlier)
     }
+}
+
+/// Returns the path of the directory for backups, if they have one.
+pub(super) fn backup_path(destination: &[u8], rules: &EarlierRules) -> Option<Vec<u8>> {
+    let dir = rules.backup.as_ref()?.dir.as_ref()?;
+    Some(beneath(destination, &dir.0))
 }
 
 /// Returns the path of a directory that is relative to the destination.
@@ -152,6 +159,7 @@ impl Backup {
             }
             return Ok(Some(Self { dir: None, base, suffix }));
         };
+        refuse_reserved_names(&dir.0)?;
         let shown = OsStr::from_bytes(&dir.0).to_string_lossy().into_owned();
         let path = beneath(destination, &dir.0);
         let failed = |e| unusable("--backup-dir", &shown, &e);
@@ -259,6 +267,10 @@ fn replace_by_link(to: &Dir, to_name: &OsStr, from: &Dir, name: &OsStr) -> io::R
         let identity = |dir: &Dir, name| dir.stat(name).map(|stat| (stat.dev, stat.ino));
         match identity(to, to_name) {
             Ok(found) if found == identity(from, name)? => {
+                // An interrupted run has made the backup already.
+                if to_name != name {
+                    return Ok(());
+                }
                 let text = "its backup would be the file itself";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }

@@ -1,9 +1,9 @@
 //! Resolution of operands on their own host: finds the sources, opens the destination.
 
-use super::earlier::Earlier;
+use super::earlier::{self, Earlier};
 use super::links::{self, Referent};
 use super::root::{PathRoot, refuse_reserved_names};
-use super::roots::{RequestedRules, ItemNames, MetadataTarget, ReceiveTarget, SourceItem};
+use super::roots::{ItemNames, MetadataTarget, ReceiveTarget, RequestedRules, SourceItem};
 use super::storage_quota::{MAX_DESTINATION_DEPTH, StorageQuota};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
@@ -305,6 +305,8 @@ impl PathRoot {
         let served_root = self.served_root().map_err(|e| cannot_use(&shown, &e))?;
         // Beside a file that has a name of its own, not beneath it.
         let above = if rename.is_some() { parts.dir } else { &path };
+        let backups = options.quota.and(earlier::backup_path(above, &options.earlier));
+        backups.as_deref().map_or(Ok(()), refuse_beyond_walk)?;
         let rules = (&options.earlier, options.dry_run);
         let earlier = Earlier::open(self, above, base.as_deref(), rules)?;
         let ReceiveOptions { fsync, comparison, dry_run, resume_policy, .. } = options;
@@ -431,7 +433,7 @@ fn refuse_beyond_walk(path: &[u8]) -> Result<(), Error> {
         return Ok(());
     }
     let text = format!(
-        "the destination is {depth} directories deep, and the share has a quota: choose one of \
+        "a destination of {depth} directories is too deep for a share with a quota: choose one of \
          less than {MAX_DESTINATION_DEPTH}"
     );
     Err(Failure::new(Cause::Usage, text).into())

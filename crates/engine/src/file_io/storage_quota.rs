@@ -13,7 +13,7 @@ use bankfull_control::Bytes;
 use bankfull_proto::wire::control::{Cause, Failure};
 use bankfull_sys::{Dir, FileKind};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Pause between two walks, as a multiple of the time of one. (chosen: a crowd of clients of a full
@@ -98,13 +98,16 @@ pub(crate) struct StorageQuota {
     count: Mutex<Count>,
     /// Signalled at the end of a walk.
     walked: Condvar,
+    /// Held while a file is replaced.
+    replacing: Mutex<()>,
 }
 
 impl StorageQuota {
     /// Creates the quota of a share, which is not walked yet.
     pub(crate) fn new(share: &str, dir: Arc<Dir>, limit: Quota) -> Self {
         let count = Mutex::new(Count { limit, ..Count::default() });
-        Self { share: share.to_owned(), dir, count, walked: Condvar::new() }
+        let (walked, replacing) = Default::default();
+        Self { share: share.to_owned(), dir, count, walked, replacing }
     }
 
     /// Replaces the limit; what is there stays.
@@ -156,6 +159,11 @@ impl StorageQuota {
         }
         drop(count);
         self.add_entry(&|| false)
+    }
+
+    /// Begins the replacement of a file; others wait for its end.
+    pub(crate) fn replacing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.replacing)
     }
 
     /// Subtracts the space of a file that was replaced.

@@ -10,6 +10,7 @@ use crate::model::metadata::{Metadata, Permits};
 use crate::model::options::Fsync;
 use crate::model::transfer_options::ROOT_REFUSED;
 use bankfull_proto::filter::{FilterOptions, FilterScope, Given, GivenKind};
+use bankfull_proto::limits::{MAX_CONTROL_FRAME_BYTES, MAX_OUTSTANDING_FILES};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::wire::control::{
     self, Cause, ComparisonRules, Direction, Failure, Open, PathBytes, WalkRules,
@@ -48,6 +49,27 @@ pub(super) fn send_rules(open: &Open, root: &PathRoot) -> Result<SendRules, Erro
         root: root.clone(),
         destination: None,
     })
+}
+
+/// Returns the client's maximum number of outstanding files; a merge has none.
+pub(super) fn outstanding_limit(open: &Open) -> u32 {
+    match open.max_outstanding_files {
+        Some(u32::MAX) => u32::MAX,
+        limit => limit.map_or(MAX_OUTSTANDING_FILES, |limit| limit.min(MAX_OUTSTANDING_FILES)),
+    }
+}
+
+/// Refuses sources whose destinations do not fit into the answer to their request.
+pub(super) fn refuse_long_answer(open: &Open, destination: &[u8]) -> Result<(), Error> {
+    let paths = open.sources.iter().map(|source| destination.len() + 1 + source.name.len());
+    if paths.sum::<usize>() < MAX_CONTROL_FRAME_BYTES {
+        return Ok(());
+    }
+    let text = format!(
+        "{} sources are too many for this destination: copy in parts, or copy their directory",
+        open.sources.len()
+    );
+    Err(Failure::new(Cause::Usage, text).into())
 }
 
 /// Options for receiving what a client pushes.

@@ -4,7 +4,8 @@
 use super::access::{AccessControl, Client, Place};
 use super::client::software;
 use super::request::{
-    metadata_target, receive_options, refuse_delete_in_root, send_rules, source_paths, subject_of,
+    metadata_target, outstanding_limit, receive_options, refuse_delete_in_root, refuse_long_answer,
+    send_rules, source_paths, subject_of,
 };
 use super::session_table::{CountedSession, JoinableSession, SessionTable, StreamPlace, late};
 use super::share_limits::ShareLimits;
@@ -350,15 +351,18 @@ impl SessionManager {
     ) -> Result<(Opened, SessionTask), Error> {
         let home = |path| expansion(conn, &place.root).home(path);
         let path = open.paths.first().map(home).transpose()?.map(|path| path.0).unwrap_or_default();
+        refuse_long_answer(open, &path)?;
         let quota = place.limits.quota();
         let permits = Permits { closed_dirs: quota.is_none(), ..self.policy.permits };
         let options = ReceiveOptions { quota, ..receive_options(open) };
         let (mut target, destinations) =
             place.root.open_destination(&path, &open.sources, options)?;
         let destinations = destinations.into_iter().map(|path| place.shown(path)).collect();
-        target.requested.walk = open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
+        target.requested.walk =
+            open.walk.as_ref().and_then(WalkRules::to_receiver).unwrap_or_default();
         target.metadata = metadata_target(open, permits)?;
-        target.requested.changes = open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
+        target.requested.changes =
+            open.itemize.filter(|asked| *asked).map(|_| ChangeReader::Sender);
         refuse_delete_in_root(open, &target)?;
         if open.delete.is_some() {
             let filters = target.metadata.filters.clone();
@@ -505,9 +509,7 @@ impl SessionManager {
         match open.direction {
             Direction::Pull => {
                 session.send.credit = uses_credit.then(Arc::default);
-                if let Some(limit) = open.max_outstanding_files {
-                    session.send.max_outstanding_files = limit;
-                }
+                session.send.max_outstanding_files = outstanding_limit(open);
             }
             Direction::Push => {
                 let takes_part = is_autotuned && open.throughput_test_ms.is_none();

@@ -38,6 +38,9 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Upper bound of the heartbeat interval, which is a quarter of the timeout: three may be lost.
 const MAX_PING_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Shortest interval of heartbeats, whatever timeout the peer has. (chosen: a tick)
+const MIN_PING_INTERVAL: Duration = TICK_INTERVAL;
+
 /// Time to send the final messages of a failed session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -216,7 +219,7 @@ impl SessionRunner<'_> {
 
     /// Runs the ticker: heartbeats, progress events, rate limits by schedule, and cancellation.
     pub(crate) fn tick(&self, outbox: &Outbox) {
-        let interval = (self.timeout / 4).min(MAX_PING_INTERVAL);
+        let interval = (self.timeout / 4).clamp(MIN_PING_INTERVAL, MAX_PING_INTERVAL);
         let mut rate_timer = RateTimer::new(&self.session);
         let mut pinged = Instant::now();
         while !self.ended.wait(TICK_INTERVAL.min(interval)) {
@@ -297,7 +300,9 @@ impl SessionRunner<'_> {
             // The sender has finished: data in the tunnel has no reader any more.
             reader.close_tunnel();
             self.wait_for_streams(&threads, reader)?;
-            receiver.finish();
+            if !receiver.finish() {
+                return Err(self.session.take_error().unwrap_or_else(Error::interrupted));
+            }
             Ok(SideSummaries { sender, receiver: self.stats.receiver_report() })
         })
     }

@@ -153,6 +153,15 @@ mod tests {
     }
 
     #[test]
+    fn closed_streams_are_remembered_in_bounded_memory() {
+        let table = StreamTable::default();
+        (0..100_000).for_each(|number| assert!(!table.close(number)));
+        let state = lock(&table.state);
+        assert_eq!(state.closed.len(), MAX_CLOSED);
+        assert!(state.closed.contains(&99_999) && !state.closed.contains(&0));
+    }
+
+    #[test]
     fn table_counts_a_shared_connection_once() {
         let pair = pair();
         let (local, remote) = (StreamTable::default(), StreamTable::default());

@@ -242,7 +242,15 @@ fn accept_handshake(connection: &mut Connection, socket: &mut TcpStream) -> io::
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
         }
-        if let Err(e) = GATE.pass(|| connection.process_new_packets()) {
+        // The wait may have outlasted the connection, which then is no reason to compute.
+        let socket_state = &*socket;
+        let processed = GATE.pass(|| {
+            (!bankfull_sys::is_hung_up(socket_state)).then(|| connection.process_new_packets())
+        });
+        let Some(processed) = processed else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        if let Err(e) = processed {
             // The alert that tells the reason.
             let _ = flush(connection, socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, e));

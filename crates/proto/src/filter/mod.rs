@@ -344,7 +344,8 @@ impl FilterScope {
     /// Perishable rules do not count in a directory that is deleted itself.
     #[must_use]
     pub fn protects(&self, path: &[u8], is_dir: bool, in_deleted: bool) -> bool {
-        let asked = MatchTarget { path, is_dir, side: Side::Receiver, root: &self.root, in_deleted };
+        let asked =
+            MatchTarget { path, is_dir, side: Side::Receiver, root: &self.root, in_deleted };
         self.decide(&self.items, &asked) == Some(false)
     }
 

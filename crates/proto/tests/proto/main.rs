@@ -11,6 +11,7 @@ mod open_ended;
 mod receive;
 #[cfg(test)]
 mod send;
+mod send_limits;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use crate::support::{MIB, hash_of, runs};
 use bankfull_proto::blocks::{BlockSet, Layout, Run};
 use bankfull_proto::hash::{BlockHash, FileHash, merge};
-use bankfull_proto::limits::{MAX_BLOCK_BYTES, MAX_FILE_BLOCKS};
+use bankfull_proto::limits::{
+    HOLE_RUNS_PER_ENTRY, MAX_BLOCK_BYTES, MAX_FILE_BLOCKS, MAX_OUTSTANDING_FILES,
+};
 use bankfull_proto::receive::{Claim, DigestOutcome, ReceiveLedger};
 use bankfull_proto::wire::WireError;
 use proptest::prelude::*;
@@ -417,4 +419,35 @@ proptest! {
             prop_assert_eq!(ledger.on_file_digest(1, None).is_ok(), is_full);
         }
     }
+}
+
+#[test]
+fn runs_of_holes_count_as_outstanding_files() {
+    let blocks = 1000;
+    let mut ledger = ReceiveLedger::new();
+    let layout = Layout::new(blocks * MIB, MIB as u32).unwrap();
+    ledger.announce(2).unwrap();
+    ledger.expect_blocks(1, layout, &BlockSet::new(blocks));
+    ledger.expect_blocks(2, layout, &BlockSet::new(blocks));
+    let every_second: Vec<(u64, u64)> = (0..blocks / 2).map(|n| (2 * n, 1)).collect();
+    for file in [1, 2] {
+        ledger.on_holes(&runs(file, &every_second)).unwrap();
+    }
+    let weight = every_second.len() / HOLE_RUNS_PER_ENTRY;
+    assert_eq!(ledger.outstanding_files(), 2 + 1000 / HOLE_RUNS_PER_ENTRY);
+    ledger.give_up(1);
+    assert_eq!(ledger.outstanding_files(), 1 + weight);
+    ledger.finish(2);
+    assert_eq!(ledger.outstanding_files(), 0);
+}
+
+#[test]
+fn late_data_of_the_latest_failed_files_is_ignored() {
+    let mut ledger = ReceiveLedger::new();
+    let last = 2 * 2 * u64::from(MAX_OUTSTANDING_FILES) + 100;
+    ledger.announce(last).unwrap();
+    // Every second one: none adjoins another.
+    (1..=last / 2).for_each(|n| ledger.give_up(2 * n));
+    assert_eq!(ledger.claim_packed(last, 1), Ok(Claim::Ignore));
+    assert_eq!(ledger.claim_packed(2, 1), Err(WireError::BadFileId(2)), "long ago");
 }

@@ -3,7 +3,9 @@
 use crate::support::{MIB, dir, hash_of, in_blocks, packed, runs, symlink, want};
 use bankfull_proto::blocks::Layout;
 use bankfull_proto::hash::{BlockHash, FileHash, merge};
-use bankfull_proto::limits::{MAX_PACK_BYTES, MAX_PACK_FILES, PACK_TARGET_BYTES};
+use bankfull_proto::limits::{
+    MAX_OUTSTANDING_FILES, MAX_PACK_BYTES, MAX_PACK_FILES, PACK_TARGET_BYTES,
+};
 use bankfull_proto::send::{NextStep, SendLedger, Work};
 use bankfull_proto::wire::WireError;
 use bankfull_proto::wire::control::{Entry, Verdict, Want};
@@ -11,7 +13,7 @@ use bankfull_proto::wire::data::PACK_RECORD_BYTES;
 use proptest::prelude::*;
 
 /// Returns a ledger with these entries, at the end of the walk.
-fn announced(entries: &[Entry]) -> SendLedger {
+pub(crate) fn announced(entries: &[Entry]) -> SendLedger {
     let mut ledger = SendLedger::default();
     for entry in entries {
         ledger.announce(entry).unwrap();
@@ -21,7 +23,7 @@ fn announced(entries: &[Entry]) -> SendLedger {
 }
 
 /// Returns a ledger with these entries, all wanted.
-fn wanted(entries: &[Entry]) -> SendLedger {
+pub(crate) fn wanted(entries: &[Entry]) -> SendLedger {
     let mut ledger = announced(entries);
     for entry in entries {
         ledger.on_want(&want(entry.id, Verdict::Send)).unwrap();
@@ -30,12 +32,12 @@ fn wanted(entries: &[Entry]) -> SendLedger {
 }
 
 /// Assigns all work to one stream.
-fn drain(ledger: &mut SendLedger, stream: u32) -> Vec<Work> {
+pub(crate) fn drain(ledger: &mut SendLedger, stream: u32) -> Vec<Work> {
     std::iter::from_fn(|| ledger.next_work(stream)).collect()
 }
 
 /// Returns the block numbers of one file in assigned work.
-fn blocks(work: &[Work], of: u64) -> Vec<u64> {
+pub(crate) fn blocks(work: &[Work], of: u64) -> Vec<u64> {
     let block = |work: &Work| match work {
         Work::Block { file, index } if *file == of => Some(*index),
         _ => None,
@@ -43,7 +45,7 @@ fn blocks(work: &[Work], of: u64) -> Vec<u64> {
     work.iter().filter_map(block).collect()
 }
 
-fn block(file: u64, index: u64) -> Work {
+pub(crate) fn block(file: u64, index: u64) -> Work {
     Work::Block { file, index }
 }
 
@@ -365,7 +367,7 @@ fn dropped_file_leaves_every_queue() {
 fn holes_and_verified_blocks_are_never_assigned() {
     let mut ledger = announced(&[in_blocks(1, 8)]);
     ledger.on_have(&runs(1, &[(0, 1), (6, 1)])).unwrap();
-    ledger.on_holes(&runs(1, &[(2, 2)])).unwrap();
+    ledger.on_holes(runs(1, &[(2, 2)]), MAX_OUTSTANDING_FILES).unwrap();
     let more = Want { have: runs(1, &[(5, 1)]).runs, ..want(1, Verdict::Send) };
     assert_eq!(ledger.on_want(&more), Ok(NextStep::Work));
     assert_eq!(ledger.unconfirmed_bytes(1), 3 * MIB);
@@ -386,9 +388,9 @@ fn holes_of_a_compared_file_follow_the_comparison() {
     let compared = Want { hash: Some([0; 32]), ..want(1, Verdict::IfDiffers) };
     assert_eq!(ledger.on_want(&compared), Ok(NextStep::Work));
     assert!(matches!(drain(&mut ledger, 1)[..], [Work::Compare { file: 1, .. }]));
-    ledger.on_holes(&runs(1, &[(0, 2)])).unwrap();
+    ledger.on_holes(runs(1, &[(0, 2)]), MAX_OUTSTANDING_FILES).unwrap();
     assert_eq!(ledger.on_compared(1, false), NextStep::Work);
-    assert!(ledger.on_holes(&runs(1, &[(2, 1)])).is_err());
+    assert!(ledger.on_holes(runs(1, &[(2, 1)]), MAX_OUTSTANDING_FILES).is_err());
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [2]);
     assert_eq!(ledger.on_acks(&runs(1, &[(2, 1)])), Ok(NextStep::SendDigest));
 }
@@ -397,7 +399,7 @@ fn holes_of_a_compared_file_follow_the_comparison() {
 fn nack_of_an_earlier_block_sends_it() {
     let mut ledger = announced(&[in_blocks(1, 4)]);
     ledger.on_have(&runs(1, &[(0, 3)])).unwrap();
-    ledger.on_holes(&runs(1, &[(2, 1)])).unwrap();
+    ledger.on_holes(runs(1, &[(2, 1)]), MAX_OUTSTANDING_FILES).unwrap();
     assert_eq!(ledger.on_want(&want(1, Verdict::Send)), Ok(NextStep::Work));
     assert_eq!(blocks(&drain(&mut ledger, 1), 1), [3]);
     assert_eq!(ledger.on_nack(1, 1), Ok(NextStep::Work));
@@ -412,7 +414,7 @@ fn nack_of_a_hole_voids_the_early_digest() {
     for is_early in [true, false] {
         let mut ledger = announced(&[in_blocks(1, 2)]);
         ledger.on_have(&runs(1, &[(0, 1)])).unwrap();
-        ledger.on_holes(&runs(1, &[(0, 1)])).unwrap();
+        ledger.on_holes(runs(1, &[(0, 1)]), MAX_OUTSTANDING_FILES).unwrap();
         let accepting = Want { accepts_early_digest: Some(is_early), ..want(1, Verdict::Send) };
         assert_eq!(ledger.on_want(&accepting), Ok(NextStep::Work));
         drain(&mut ledger, 1);

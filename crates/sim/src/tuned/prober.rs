@@ -4,7 +4,7 @@ use super::TunerConfig;
 use super::trains::{TrainPacket, TrainProber};
 use crate::link::{Burst, Ecn};
 use crate::presets::PathConfig;
-use crate::world::{ExternalPackets, ExternalArrival, LinkId, Route, World};
+use crate::world::{ExternalArrival, ExternalPackets, LinkId, Route, World};
 use bankfull_control::{Bytes, ProbeSchedule, Rate};
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -81,7 +81,10 @@ impl<F: Clone> World<F> {
     /// Returns packets from outside that arrived while the world ran until a time, in order.
     ///
     /// Arrivals of other owners stay.
-    pub fn take_external_arrivals(&mut self, is_own: impl Fn(&F) -> bool) -> Vec<ExternalArrival<F>> {
+    pub fn take_external_arrivals(
+        &mut self,
+        is_own: impl Fn(&F) -> bool,
+    ) -> Vec<ExternalArrival<F>> {
         let arrivals = std::mem::take(&mut self.external_arrivals);
         let (own, others) = arrivals.into_iter().partition(|arrival| is_own(&arrival.content));
         self.external_arrivals = others;

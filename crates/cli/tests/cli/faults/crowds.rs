@@ -1,8 +1,8 @@
 //! Crowds at one daemon: strangers that hold connections, and more clients than it admits.
 
 use super::super::harness::{
-    Daemon, Done, Peer, Running, Scratch, Wire, assert_same, entry, is_over_path, journals,
-    open_push, run, run_for, wait_until, write_file,
+    Daemon, Done, Peer, Running, Scratch, Wire, assert_same, entry, is_over_path, journals, litter,
+    open_push, run, run_for, set_mtime, wait_until, write_file,
 };
 use super::check_alive;
 use super::clients::{block, send};
@@ -195,6 +195,28 @@ fn entries_of_other_kinds_leave_a_held_part() {
         assert_eq!(parts_in(root.path()), before);
     }
     assert!(root.join("f").symlink_metadata().is_err());
+}
+
+#[test]
+fn deletion_and_links_to_earlier_copies_leave_held_parts() {
+    let (root, here) = (Scratch::new(), Scratch::new());
+    let daemon = Daemon::start(root.path(), &[]);
+    for place in [here.join("s/f"), root.join("earlier/f")] {
+        write_file(&place, b"content");
+        set_mtime(&place, 1_700_000_000, 0);
+    }
+    write_file(&root.join("f"), b"another");
+    let _holder = hold(&daemon, &root, &["f", "huge"]);
+    let held = || litter(root.path()).into_iter().collect::<BTreeSet<_>>();
+    let before = held();
+    let mut copy = daemon.cp();
+    copy.args(["--delete", "--link-dest", "earlier"]).arg(here.join("s/")).arg(daemon.url(""));
+    run(&mut copy).expect(23).fails(&["f", "another bankfull is receiving"]);
+    let mut copy = daemon.cp();
+    write_file(&here.join("other/x"), b"x");
+    run(copy.arg("--delete").arg(here.join("other/")).arg(daemon.url(""))).expect(0);
+    assert_eq!(held(), before);
+    assert!(!root.join("earlier").exists(), "extraneous entries are deleted");
 }
 
 #[test]

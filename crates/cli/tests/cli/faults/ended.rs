@@ -216,6 +216,24 @@ fn daemon_with_a_stalled_disk_ends_soon() {
     assert!(signalled.elapsed() < SOON, "{:?}", signalled.elapsed());
 }
 
+#[test]
+fn interrupt_during_the_flush_is_no_success() {
+    if is_over_path() || !can_trace() {
+        eprintln!("skipped: strace is missing, or may not trace here");
+        return;
+    }
+    let (root, here) = (Scratch::new(), Scratch::new());
+    write_file(&root.join("f"), b"content");
+    let daemon = Daemon::start(root.path(), &[]);
+    let mut copy = daemon.cp();
+    copy.arg(daemon.url("f")).arg(here.join("f"));
+    let client = Running::start(&mut traced(&copy, "syncfs", "delay_enter=2s"));
+    wait_until("the file is in its place", || here.join("f").exists());
+    thread::sleep(MOMENT);
+    kill_process(child_of(client.id()), Signal::INT).unwrap();
+    client.wait().expect(20);
+}
+
 /// Returns the only child of a process.
 fn child_of(id: u32) -> Pid {
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();

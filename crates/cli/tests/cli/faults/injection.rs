@@ -6,7 +6,7 @@
 //! `BANKFULL_INJECTED` names another program than the one under test, such as an optimised one.
 
 use super::super::harness::{
-    Daemon, Done, Rng, Scratch, Tree, assert_same, cp, litter, run, snapshot,
+    Daemon, Done, Mount, Rng, Scratch, Tree, assert_same, cp, litter, run, snapshot, write_file,
 };
 use crate::command;
 use std::fs;
@@ -251,4 +251,68 @@ fn short_writes_are_continued() {
         total += short;
     }
     assert!(total >= 10, "only {total} files lack a byte: the calls are not made any more");
+}
+
+#[test]
+fn sources_stay_after_a_failed_flush_that_asks_to_compare() {
+    if !can_trace() {
+        eprintln!("skipped: strace is missing, or may not trace here");
+        return;
+    }
+    let here = Scratch::new();
+    write_file(&here.join("s/f"), b"x");
+    let failing = |command: &Command| traced(command, "syncfs", "error=EIO");
+    let mut serve = command();
+    serve.args(["serve", "--json", "--listen", "127.0.0.1:0", "--state-dir"]);
+    serve.arg(here.dir("state")).arg(here.path());
+    let remote = Daemon::from_command(&mut failing(&serve));
+    let daemon = Daemon::start(here.path(), &[]);
+    let [from, to] = ["s/", "copy"].map(|name| here.path().join(name).display().to_string());
+    for (number, mut copy, from, to) in [
+        (0, cp(), from.clone(), to.clone()),
+        (1, remote.cp(), from, remote.url("copy")),
+        (2, daemon.cp(), daemon.url("s/"), to),
+    ] {
+        copy.arg("--remove-source-files").arg(from).arg(format!("{to}-{number}"));
+        let done = run(&mut if number == 1 { copy } else { failing(&copy) }).expect(23);
+        let is_said = |part: &str| {
+            done.events()
+                .iter()
+                .any(|event| event["message"].as_str().is_some_and(|text| text.contains(part)))
+        };
+        assert!(is_said("1 source file stays") && is_said("copy with --checksum"), "{done:?}");
+        assert!(here.join("s/f").exists());
+    }
+}
+
+#[test]
+fn failed_flush_of_a_file_leaves_nothing_to_resume() {
+    if !can_trace() {
+        eprintln!("skipped: strace is missing, or may not trace here");
+        return;
+    }
+    let here = Scratch::new();
+    write_file(&here.join("f"), vec![7; 3 << 20]);
+    let mut copy = cp();
+    copy.args(["--fsync", "file"]).arg(here.join("f")).arg(here.join("copy"));
+    run(&mut traced(&copy, "fsync", "error=EIO")).expect(23);
+    assert!(!here.join("copy").exists());
+    let done = run(&mut copy).expect(0);
+    assert_eq!(done.figure("resumed_bytes"), 0, "lost data still looks right in the page cache");
+}
+
+#[test]
+fn file_systems_beneath_a_destination_are_flushed() {
+    let here = Scratch::new();
+    let mounted = can_trace().then(|| Mount::new(here.join("copy/mount"), 16)).flatten();
+    let Some(mounted) = mounted else {
+        eprintln!("skipped: strace is missing, or there is no permission to mount");
+        return;
+    };
+    write_file(&here.join("s/mount/f"), b"x");
+    let mut copy = cp();
+    copy.arg(here.join("s/")).arg(here.join("copy"));
+    let failed = run(&mut traced(&copy, "syncfs", "error=EIO:when=2")).expect(23);
+    failed.fails(&["copy", "cannot flush the destination to disk"]);
+    assert!(mounted.path().join("f").exists());
 }

@@ -1,11 +1,12 @@
 //! Operands that are missing, of the wrong type, without permission, or outside the root.
 
 use super::super::harness::{
-    Daemon, Scratch, SshServer, cp, is_root, remote_address, run, run_there, script, set_mode,
-    snapshot, unprivileged, write_file,
+    Daemon, Peer, Scratch, SshServer, cp, is_root, remote_address, run, run_there, script,
+    set_mode, snapshot, unprivileged, write_file,
 };
 use super::check_alive;
 use crate::command;
+use bankfull_proto::wire::control::{Cause, Direction, Message, Open, PathBytes, Source};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -191,6 +192,9 @@ fn reserved_names_are_refused_by_daemons() {
         expect_reserved(&mut daemon.cp(), here.join("evil"), daemon.url(path));
         expect_reserved(&mut daemon.cp(), here.join("evil"), daemon.url(&format!("{path}/")));
         expect_reserved(&mut daemon.cp(), daemon.url(path), here.join("in"));
+        let mut copy = daemon.cp();
+        copy.arg(format!("--backup-dir={path}"));
+        expect_reserved(copy.arg("--backup"), here.join("evil"), daemon.url(""));
     }
     expect_reserved(&mut daemon.cp(), daemon.url(&format!("dir/{name}/file")), here.join("in"));
     // The client refuses such names of its own, too.
@@ -199,6 +203,27 @@ fn reserved_names_are_refused_by_daemons() {
     expect_reserved(&mut daemon.cp(), daemon.url("dir"), &own);
     assert_eq!(snapshot(root.path()), before);
     assert!(!here.join("in").exists());
+}
+
+#[test]
+fn answer_beyond_a_frame_is_refused_before_it_is_built() {
+    let root = Scratch::new();
+    let daemon = Daemon::start(root.path(), &[]);
+    let mut peer = Peer::welcomed(daemon.port);
+    let name = |number: usize| format!("{number}").into_bytes();
+    let source =
+        |number| Source { name: name(number), is_dir: false, contents: false, open_ended: None };
+    peer.send(&Message::Open(Open {
+        direction: Direction::Push,
+        paths: vec![PathBytes(b"./".repeat(2000))],
+        sources: (0..1000).map(source).collect(),
+        streams: 1,
+        timeout_ms: 60_000,
+        ..Open::default()
+    }));
+    let Some(Message::Error(failure)) = peer.receive() else { panic!("accepted") };
+    assert_eq!(failure.cause(), Cause::Usage);
+    assert!(failure.text.contains("1000 sources are too many"), "{}", failure.text);
 }
 
 #[test]

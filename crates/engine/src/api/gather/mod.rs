@@ -16,7 +16,7 @@ use super::selection::{Comparison, FileList, Selection};
 use super::transfer::Transfer;
 use crate::base::barrier::Barrier;
 use crate::base::cancel::Cancel;
-use crate::base::error::{Error, ErrorKind, failure};
+use crate::base::error::{Error, ErrorKind, failure, flush_failure};
 use crate::base::event::{Event, EventSink, NoEvents, Summary};
 use crate::base::location::Location;
 use crate::base::sync::lock;
@@ -420,8 +420,7 @@ impl Gather {
             self.template.options.rules.fsync == Fsync::End && !self.template.options.dry_run
         });
         let flushed = base.map_or(Ok(()), |base| base.sync_filesystem());
-        flushed
-            .map_err(|e| Error::on_this_host(failure("cannot flush the destination to disk", &e)))
+        flushed.map_err(|e| Error::on_this_host(flush_failure(&e)))
     }
 }
 

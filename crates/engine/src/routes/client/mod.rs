@@ -279,7 +279,8 @@ fn run_handshaken(
     let session = request.session(count, max_streams, &opened);
     session.on_stop(wake);
     session.streams.record_min_rtt(rtt);
-    let peer_timeout = welcome.timeout_ms.map_or(Duration::MAX, Duration::from_millis);
+    let peer_timeout = welcome.timeout_ms.filter(|ms| *ms > 0);
+    let peer_timeout = peer_timeout.map_or(Duration::MAX, Duration::from_millis);
     let runner = SessionRunner {
         session: Arc::new(session),
         stats: &stats,

@@ -242,7 +242,10 @@ impl LocalCopy<'_> {
             let result = receiver.run_control(&mut receiver_reader).and_then(|report| {
                 receiver.finish();
                 // The sender learns of failures, which keep the sources.
-                sender_done.wait(self.runner.timeout);
+                if !sender_done.wait(self.runner.timeout) {
+                    let text = "the sender did not end in time";
+                    return Err(Error::new(ErrorKind::Timeout, text));
+                }
                 self.session.take_error().map_or(Ok(report), Err)
             });
             let result = match result {

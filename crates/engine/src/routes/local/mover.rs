@@ -1,6 +1,7 @@
 //! Threads of a local copy: each takes the sender's work, copies the data, and enters it in the
 //! receiver's ledger.
 
+use crate::base::sync::lock;
 use crate::model::throttle::Throttle;
 use crate::stats::thread_meter::ThreadMeter;
 use crate::transfer::receiver::incoming::IncomingFile;
@@ -118,8 +119,19 @@ impl<'m, 'a> Mover<'m, 'a> {
         }
         let Ok(part) = self.store.parts.open(incoming) else { return false };
         let Some(layout) = incoming.layout() else { return false };
-        match bankfull_sys::reflink(source, &part.file) {
-            Ok(true) => {
+        // Once: the file may be in its place as soon as all blocks are recorded.
+        let mut is_cloned = lock(&incoming.is_cloned);
+        if *is_cloned {
+            return true;
+        }
+        let cloned = bankfull_sys::reflink(source, &part.file).and_then(|is_cloned| {
+            // The source may have grown.
+            is_cloned.then(|| part.file.set_len(layout.size())).transpose()
+        });
+        match cloned {
+            Ok(Some(())) => {
+                *is_cloned = true;
+                drop(is_cloned);
                 self.store.record_copied(incoming, 0..layout.count());
                 true
             }

@@ -8,7 +8,7 @@ use super::source_names::SourceNames;
 use crate::base::error::{Error, failure};
 use crate::base::event::Outcome;
 use crate::base::owner_access::{OWNER_ACCESS, lacks_owner_access};
-use crate::base::part_names::is_part_name;
+use crate::base::part_names::part_beside;
 use crate::base::threads::try_spawn_now;
 use crate::file_io::earlier::Backup;
 use crate::file_io::roots::RequestedRules;
@@ -544,8 +544,12 @@ fn open_to_owner(dir: &Dir) {
     }
 }
 
-/// True for a part file that another session holds.
+/// True for a part file that another session holds, and for its journal.
 fn is_received(dir: &Dir, name: &OsStr) -> bool {
-    let part = is_part_name(name.as_bytes()).then(|| dir.open_file(name));
-    part.is_some_and(|file| file.is_ok_and(|file| !bankfull_sys::try_lock(&file).unwrap_or(true)))
+    let Some(part) = part_beside(name) else { return false };
+    match dir.open_file(&part) {
+        Ok(file) => !bankfull_sys::try_lock(&file).unwrap_or(true),
+        // Such as that of another user.
+        Err(e) => e.kind() != io::ErrorKind::NotFound,
+    }
 }

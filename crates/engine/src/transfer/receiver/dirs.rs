@@ -13,12 +13,16 @@ use crate::file_io::roots::ReceiveTarget;
 use crate::model::merge_conflicts::SetMetadata;
 use bankfull_proto::wire::control::{Cause, Entry, EntryKind, Failure};
 use bankfull_sys::{Dir, FileKind, SpecialFile, Stat};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+/// Maximum number of other file systems beneath a destination that are flushed. (chosen: more than
+/// people mount; subvolumes of btrfs, which have devices of their own, are flushed together)
+const MAX_MOUNTS: usize = 64;
 
 /// Directories at the destination by the numbers of their entries.
 pub(crate) struct DestinationDirs {
@@ -40,6 +44,10 @@ pub(crate) struct DestinationDirs {
     pub(crate) metadata: Arc<MetadataWriter>,
     /// Earlier versions.
     pub(crate) earlier: Earlier,
+    /// Device of the destination directory.
+    device: Option<u64>,
+    /// Directories on other devices, one of each, which are flushed at the end, too.
+    mounts: Mutex<HashMap<u64, Dir>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +89,12 @@ impl DestinationDirs {
             served_root: target.served_root,
             metadata: Arc::new(MetadataWriter::new(&target.metadata)),
             earlier: std::mem::take(&mut target.earlier),
+            device: target
+                .base
+                .as_ref()
+                .and_then(|base| base.stat_self().ok())
+                .map(|stat| stat.dev),
+            mounts: Mutex::default(),
         }
     }
 
@@ -291,7 +305,20 @@ impl DestinationDirs {
         }
         dir_or_in_the_way(stat.kind, &shown)?;
         self.ensure_owner_access(&dir, name, &stat);
+        self.record_mount(&dir, name, &stat).map_err(failed)?;
         Ok(false)
+    }
+
+    /// Opens a directory of another file system for the flush at the end.
+    ///
+    /// The kernel reports write errors since the opening. (syncfs(2))
+    fn record_mount(&self, dir: &Dir, name: &OsStr, stat: &Stat) -> io::Result<()> {
+        let mut mounts = lock(&self.mounts);
+        let is_known = self.device == Some(stat.dev) || mounts.contains_key(&stat.dev);
+        if !is_known && mounts.len() < MAX_MOUNTS {
+            mounts.insert(stat.dev, dir.open_child_dir(name)?);
+        }
+        Ok(())
     }
 
     /// Removes an entry that is in the place of a directory, after a backup.
@@ -417,9 +444,10 @@ impl DestinationDirs {
         self.served_root == Some((stat.dev, stat.ino))
     }
 
-    /// Flushes the destination's file system to disk.
+    /// Flushes the destination's file systems to disk.
     pub(crate) fn sync_filesystem(&self) -> io::Result<()> {
-        self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem())
+        let base = self.base.as_ref().map_or(Ok(()), |base| base.sync_filesystem());
+        lock(&self.mounts).values().map(Dir::sync_filesystem).fold(base, Result::and)
     }
 }
 

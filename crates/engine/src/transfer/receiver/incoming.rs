@@ -30,6 +30,8 @@ pub(crate) struct IncomingFile {
     pub(crate) reservation: OnceLock<Reservation>,
     /// Size of an open-ended file, once it is known.
     end: OnceLock<u64>,
+    /// True once its part file is a clone of the source, within a host.
+    pub(crate) is_cloned: Mutex<bool>,
 }
 
 /// Files whose content is compared with the source's.
@@ -86,9 +88,21 @@ impl IncomingFile {
     /// Returns an announced file with its name at the destination.
     pub(crate) fn new(entry: Entry, name: OsString) -> Self {
         let (differences, is_linked, compared) = Default::default();
-        let (stats, part, reservation, end) = Default::default();
+        let (stats, part, reservation, end, is_cloned) = Default::default();
         let dir = entry.parent;
-        Self { entry, dir, name, differences, is_linked, compared, stats, part, reservation, end }
+        Self {
+            entry,
+            dir,
+            name,
+            differences,
+            is_linked,
+            compared,
+            stats,
+            part,
+            reservation,
+            end,
+            is_cloned,
+        }
     }
 
     /// Sets the size of an open-ended file.

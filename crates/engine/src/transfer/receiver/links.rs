@@ -7,7 +7,7 @@ use super::existing::in_the_way;
 use super::incoming::IncomingFile;
 use super::link_groups::{FirstName, Group};
 use super::lost_metadata::Lost;
-use super::part_file::{create_replacing, refuse_received};
+use super::part_file::{create_replacing, refuse_received, remove_journal};
 use super::registry::FileRegistry;
 use super::want_message::{make_refusal, make_want};
 use crate::base::error::failure;
@@ -241,6 +241,7 @@ impl FileRegistry<'_> {
         let old = (Arc::clone(&copy.dir), name.clone());
         let linked = match dir.link(name, &old.0, name) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                refuse_received(&dir, name, &self.session)?;
                 self.replace(&dir, name, (!is_unchanged).then_some(entry.parent), &old)
             }
             linked => linked,
@@ -262,7 +263,10 @@ impl FileRegistry<'_> {
         parent: Option<u64>,
         old: &OpenedName,
     ) -> io::Result<()> {
-        let draft = PartNames::of(name).part;
+        let names = PartNames::of(name);
+        // A journal belongs to its own part file alone.
+        remove_journal(dir, &names)?;
+        let draft = names.part;
         create_replacing(dir, &draft, || dir.link(&draft, &old.0, &old.1))?;
         let put = match parent {
             Some(parent) => self.dirs.put(dir, &draft, name, parent),

@@ -292,14 +292,15 @@ impl MetadataWriter {
         earlier: Option<u32>,
         lost: &LostMetadata,
     ) -> u32 {
+        let is_closed = entry.kind == EntryKind::Dir && !self.permits.closed_dirs;
+        let access = if is_closed { OWNER_ACCESS } else { 0 };
         if self.keeps(MetadataRules::NO_MODES) {
             // A new directory inherits set-group-ID. (mkdir(2))
             let inherited = if entry.kind == EntryKind::Dir { now.mode & SET_ID_BITS } else { 0 };
-            let new = entry.mode & 0o777 & !bankfull_sys::umask();
+            let new = entry.mode & 0o777 & !bankfull_sys::umask() | access;
             return earlier.unwrap_or(new | inherited);
         }
-        let is_closed = entry.kind == EntryKind::Dir && !self.permits.closed_dirs;
-        let mode = entry.mode & 0o7777 | if is_closed { OWNER_ACCESS } else { 0 };
+        let mode = entry.mode & 0o7777 | access;
         match (entry.kind, self.permits.set_id) {
             // Existing bits may be inherited: the kernel passes set-group-ID on to subdirectories.
             (EntryKind::Dir, false) => mode & !SET_ID_BITS | now.mode & SET_ID_BITS,

@@ -36,7 +36,7 @@ mod stream_thread;
 mod want;
 mod want_message;
 
-use crate::base::error::{Error, failure};
+use crate::base::error::{Error, flush_failure};
 use crate::base::sync::lock;
 use crate::file_io::roots::ReceiveTarget;
 use crate::model::options::Fsync;
@@ -82,7 +82,7 @@ pub(crate) struct Receiver<'a> {
     completion: Arc<Completion>,
     finished: AtomicBool,
     /// True if `Done` is sent.
-    done: Mutex<bool>,
+    done: Mutex<Option<bool>>,
     /// True if the file system is flushed at the end.
     syncs_at_end: bool,
 }
@@ -247,10 +247,12 @@ impl<'a> Receiver<'a> {
     }
 
     /// Sets the directories' metadata and sends `Done`, once; a second caller waits for the first.
-    pub(crate) fn finish(&self) {
+    ///
+    /// Returns false after a stop: without `Done`, the sender keeps its sources.
+    pub(crate) fn finish(&self) -> bool {
         let mut done = lock(&self.done);
-        if std::mem::replace(&mut *done, true) {
-            return;
+        if let Some(is_done) = *done {
+            return is_done;
         }
         // A sender without files finishes before its directories are handled.
         self.wants.wait_merged();
@@ -267,10 +269,14 @@ impl<'a> Receiver<'a> {
             && !is_stopped()
             && let Err(e) = registry.dirs.sync_filesystem()
         {
-            let failure = failure("cannot flush the destination to disk", &e);
-            registry.report_problem(registry.dirs.path(0), failure);
+            registry.report_problem(registry.dirs.path(0), flush_failure(&e));
         }
-        registry.outbox.post(&Message::Done(registry.stats.receiver_report()));
+        let is_done = !is_stopped();
+        if is_done {
+            registry.outbox.post(&Message::Done(registry.stats.receiver_report()));
+        }
+        *done = Some(is_done);
+        is_done
     }
 
     /// Deletes what the source does not have.

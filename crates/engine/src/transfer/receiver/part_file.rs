@@ -393,7 +393,7 @@ impl PartFile {
             journal.records_since_barrier = 0;
             (journal.bytes - HEADER_BYTES as u64) / RECORD_BYTES as u64
         };
-        bankfull_sys::sync_data(&self.file)?;
+        bankfull_sys::sync_data(&self.file).inspect_err(|_| self.void_journal())?;
         // The barrier does not cover blocks that were recorded during the flush.
         lock(&self.journal).append(&Record::Barrier { covers })
     }
@@ -401,8 +401,13 @@ impl PartFile {
     /// Empties the journal of a part file that lost its name: it must not vouch for another file.
     pub(crate) fn invalidate_journal(&self, dir: &Dir, names: &PartNames) {
         if !is_named(dir, names, &self.file) {
-            let _ = lock(&self.journal).file.set_len(0);
+            self.void_journal();
         }
+    }
+
+    /// Empties the journal, as after a failed flush: lost data still looks right in the page cache.
+    pub(crate) fn void_journal(&self) {
+        let _ = lock(&self.journal).file.set_len(0);
     }
 
     /// Makes a range read as zeros, for a hole; see [`clear`].
@@ -673,8 +678,13 @@ impl LockWait {
 
 /// True if the part file's name still refers to this file.
 pub(crate) fn is_named(dir: &Dir, names: &PartNames, file: &File) -> bool {
+    is_at(dir, &names.part, file)
+}
+
+/// True if a name in a directory is that of an open file.
+pub(crate) fn is_at(dir: &Dir, name: &OsStr, file: &File) -> bool {
     let id = |stat: Stat| (stat.dev, stat.ino);
-    match (dir.stat(&names.part), bankfull_sys::stat_file(file)) {
+    match (dir.stat(name), bankfull_sys::stat_file(file)) {
         (Ok(named), Ok(open)) => id(named) == id(open),
         _ => false,
     }

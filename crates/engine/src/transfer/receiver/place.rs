@@ -5,7 +5,7 @@ use super::dirs::DestinationDirs;
 use super::existing::in_the_way;
 use super::kept_times::KeptTimes;
 use super::metadata::{Target, mtime_of, special_of};
-use super::part_file::{create_file_replacing, create_replacing, is_named, remove_journal};
+use super::part_file::{create_file_replacing, create_replacing, is_at, is_named, remove_journal};
 use crate::base::error::failure;
 use crate::base::part_names::PartNames;
 use crate::model::options::Fsync;
@@ -49,8 +49,9 @@ impl Placer {
             let names = PartNames::of(name);
             self.remove_old_journal(dir, &names, entry)?;
             let mut file = create_file_replacing(dir, &names.part)?;
-            let written =
-                file.write_all(content).and_then(|()| self.commit(dir, &names, name, entry, &file));
+            let written = file
+                .write_all(content)
+                .and_then(|()| self.commit(dir, (&names, name), entry, &file, || {}));
             tries += 1;
             match written {
                 // Another session is receiving the same file: the last one wins.
@@ -73,13 +74,15 @@ impl Placer {
     }
 
     /// Sets a complete part file's metadata and renames it to its target.
+    ///
+    /// Calls `on_flush_error` if the flush of the file fails.
     pub(crate) fn commit(
         &self,
         dir: &Dir,
-        names: &PartNames,
-        name: &OsStr,
+        (names, name): (&PartNames, &OsStr),
         entry: &Entry,
         file: &File,
+        on_flush_error: impl Fn(),
     ) -> io::Result<()> {
         let flushes = self.fsync == Fsync::File;
         for step in COMMIT_STEPS {
@@ -95,7 +98,9 @@ impl Placer {
                         self.kept_times.look(file, name, mtime_of(entry))?;
                     }
                 }
-                CommitStep::FlushPart if flushes => bankfull_sys::sync_all(file)?,
+                CommitStep::FlushPart if flushes => {
+                    bankfull_sys::sync_all(file).inspect_err(|_| on_flush_error())?;
+                }
                 CommitStep::CheckName if !is_named(dir, names, file) => {
                     let text = match dir.stat(&names.part) {
                         Ok(_) => "another bankfull is receiving it at the same time",
@@ -103,7 +108,13 @@ impl Placer {
                     };
                     return Err(io::Error::other(text));
                 }
-                CommitStep::Rename => self.dirs.put(dir, &names.part, name, entry.parent)?,
+                CommitStep::Rename => {
+                    self.dirs.put(dir, &names.part, name, entry.parent)?;
+                    // Another session may have replaced the draft before the rename.
+                    if !is_at(dir, name, file) {
+                        return Err(io::Error::other("another bankfull wrote it at the same time"));
+                    }
+                }
                 CommitStep::FlushDirectory if flushes => dir.sync()?,
                 // A small file has none. Another session may have removed it already.
                 CommitStep::RemoveJournal if entry.block_bytes != 0 => remove_journal(dir, names)?,

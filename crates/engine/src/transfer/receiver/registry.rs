@@ -188,19 +188,31 @@ impl<'a> FileRegistry<'a> {
         incoming.reservation.get().into_iter().for_each(|file| file.give_back(bytes));
     }
 
+    /// Puts a file in its place. The space of one that it replaces counts no more.
+    pub(crate) fn put_file(
+        &self,
+        dir: &Dir,
+        incoming: &IncomingFile,
+        put: impl Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let quota = self.session.storage_quota.as_ref();
+        // Two replacements of a file at the same time would free its space twice.
+        let replacing =
+            quota.filter(|_| self.replaced_bytes(dir, incoming) > 0).map(|quota| quota.replacing());
+        let replaced = replacing.as_ref().map_or(0, |_| self.replaced_bytes(dir, incoming));
+        self.put_in_room((incoming.dir, &incoming.name), put)?;
+        quota.iter().for_each(|quota| quota.subtract(replaced));
+        Ok(())
+    }
+
     /// Returns the space of a file that another one replaces, for the quota.
     ///
     /// It is at most the space that was taken for the file: otherwise replacements would free more.
-    pub(crate) fn replaced_bytes(&self, dir: &Dir, incoming: &IncomingFile) -> u64 {
+    fn replaced_bytes(&self, dir: &Dir, incoming: &IncomingFile) -> u64 {
         let is_counted = self.session.storage_quota.is_some() && self.dirs.earlier.backup.is_none();
         let found = is_counted.then(|| dir.stat(&incoming.name).ok()).flatten();
         let alone = found.filter(|stat| stat.kind == FileKind::File && stat.nlink == 1);
         alone.map_or(0, |stat| stat.allocated.min(stat.size))
-    }
-
-    /// Subtracts the space of a file that was replaced.
-    pub(crate) fn subtract_replaced(&self, bytes: u64) {
-        self.session.storage_quota.iter().for_each(|quota| quota.subtract(bytes));
     }
 
     fn quota_failure(&self, incoming: &IncomingFile, why: Failure) -> Failure {

@@ -178,12 +178,9 @@ impl<'a> FileStore<'a> {
             let received = refuse_received(&dir, &incoming.name, &self.registry.session);
             received.map_err(|failure| io::Error::other(failure.text))?;
         }
-        let replaced = self.registry.replaced_bytes(&dir, incoming);
-        self.registry.put_in_room((incoming.dir, &incoming.name), || {
+        self.registry.put_file(&dir, incoming, || {
             self.placer.store_small_file(&dir, &incoming.name, &incoming.entry, content)
-        })?;
-        self.registry.subtract_replaced(replaced);
-        Ok(())
+        })
     }
 
     /// Writes a small file to the output. Its failure ends the session.
@@ -346,10 +343,10 @@ impl<'a> FileStore<'a> {
             .open(incoming.dir)
             .and_then(|dir| {
                 let (name, entry) = (&incoming.name, &incoming.entry);
-                let commit = || self.placer.commit(&dir, &names, name, entry, &part.file);
-                let replaced = self.registry.replaced_bytes(&dir, incoming);
-                let committed = self.registry.put_in_room((incoming.dir, name), commit);
-                let committed = committed.inspect(|()| self.registry.subtract_replaced(replaced));
+                let place = (&names, name.as_os_str());
+                let void = || part.void_journal();
+                let commit = || self.placer.commit(&dir, place, entry, &part.file, void);
+                let committed = self.registry.put_file(&dir, incoming, commit);
                 committed.inspect_err(|_| part.invalidate_journal(&dir, &names))
             })
             .map(|()| true)
@@ -372,6 +369,8 @@ impl<'a> FileStore<'a> {
         }
         let Some(incoming) = registry.remove(aborted.file) else { return Ok(()) };
         if aborted.will_retry {
+            // The next announcement is of another version, which may be too small for a part file.
+            registry.discard_part(&incoming);
             registry.stats.counts.files_total.fetch_sub(1, Ordering::Relaxed);
             registry.stats.counts.bytes_total.fetch_sub(incoming.entry.size, Ordering::Relaxed);
             registry.stats.file_changed(&registry.path(&incoming), &incoming.stats);

@@ -10,7 +10,7 @@ use bankfull_proto::limits::{MAX_ACCOUNTS, MAX_XATTRS_BYTES};
 use bankfull_proto::wire::control::{
     Account, AccountKind, Entry, EntryKind, ExtraMetadata, MetadataRules, Xattr,
 };
-use bankfull_sys::{Dir, FileKind, Stat, XattrTarget};
+use bankfull_sys::{Dir, FileKind, Stat, Timestamp, XattrTarget};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
@@ -38,8 +38,18 @@ pub(crate) struct SourceMetadata {
 #[derive(Debug, Default)]
 struct LinkGroups {
     last: u64,
-    /// Group and names to come, by device and inode.
-    by_inode: HashMap<(u64, u64), (u64, u64)>,
+    /// Groups by device and inode.
+    by_inode: HashMap<(u64, u64), LinkGroup>,
+}
+
+/// Inode with several names.
+#[derive(Debug)]
+struct LinkGroup {
+    number: u64,
+    /// Names to come.
+    left: u64,
+    /// Size and modification time: another file with this inode number has others.
+    version: (u64, Timestamp),
 }
 
 /// Name of an inode.
@@ -171,21 +181,22 @@ impl SourceMetadata {
             return LinkName::Only;
         }
         let mut links = lock(&self.links);
-        let inode = (stat.dev, stat.ino);
+        let (inode, version) = ((stat.dev, stat.ino), (stat.size, stat.mtime));
         match links.by_inode.get_mut(&inode) {
-            Some((group, left)) => {
-                let group = *group;
-                *left = left.saturating_sub(1);
-                if *left == 0 && !self.follows_links {
+            Some(group) if group.version == version => {
+                let number = group.number;
+                group.left = group.left.saturating_sub(1);
+                if group.left == 0 && !self.follows_links {
                     links.by_inode.remove(&inode);
                 }
-                LinkName::Further(group)
+                LinkName::Further(number)
             }
-            None => {
+            // A deleted file may have left its inode number to a new one.
+            _ => {
                 links.last += 1;
-                let group = links.last;
-                links.by_inode.insert(inode, (group, stat.nlink - 1));
-                LinkName::First(group)
+                let group = LinkGroup { number: links.last, left: stat.nlink - 1, version };
+                links.by_inode.insert(inode, group);
+                LinkName::First(links.last)
             }
         }
     }
@@ -224,5 +235,20 @@ mod tests {
         assert_eq!(further[1..], [LinkName::Further(1); 3]);
         let without = SourceMetadata::default();
         assert_eq!(without.link_name(&stat("a")), LinkName::Only);
+    }
+
+    #[test]
+    fn reused_inode_number_begins_another_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+        std::fs::write(&a, b"x").unwrap();
+        std::fs::hard_link(&a, &b).unwrap();
+        let stat = Dir::open(dir.path()).unwrap().stat(OsStr::new("a")).unwrap();
+        let keep = Metadata::default().keep(MetadataKind::HardLinks, true);
+        let links = SourceMetadata::new(keep, FilterScope::default(), false);
+        assert_eq!(links.link_name(&stat), LinkName::First(1));
+        let later = Stat { size: 2, ..stat };
+        assert_eq!(links.link_name(&later), LinkName::First(2));
+        assert_eq!(links.link_name(&later), LinkName::Further(2));
     }
 }

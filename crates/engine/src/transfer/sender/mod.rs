@@ -29,7 +29,7 @@ use crate::transport::data_stream::DataStream;
 use announce::Announcer;
 use bankfull_proto::blocks::Run;
 use bankfull_proto::hash::FileHash;
-use bankfull_proto::limits::{HOLE_RUNS_PER_ENTRY, MAX_OWNER_NAMES, MAX_RUNS};
+use bankfull_proto::limits::{MAX_OWNER_NAMES, MAX_RUNS};
 use bankfull_proto::selection::selects_file;
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::session::{Guard, Role};
@@ -179,10 +179,7 @@ impl<'a> Sender<'a> {
             }
             Message::ListPart(names) => self.names.add(names),
             Message::Have(have) => self.queue.with_ledger(|ledger| ledger.on_have(&have))?,
-            Message::Acks(acks) => {
-                let mut acks = acks.iter().take_while(|_| !self.session.is_stopped());
-                acks.try_for_each(|ack| self.on_ack(ack))?;
-            }
+            Message::Acks(acks) => acks.iter().try_for_each(|ack| self.on_ack(ack))?,
             Message::Problem(Problem { path, failure }) => {
                 self.removal.on_problem(&failure);
                 self.stats.on_peer_problem(Problem { path, failure: with_peer_prefix(&failure) });
@@ -271,27 +268,16 @@ impl<'a> Sender<'a> {
 
     /// Sends the holes of a file; returns their bytes, or `None` if it failed or the session stops.
     fn announce_holes(&self, file: &SourceFile) -> Result<Option<u64>, Error> {
-        match self.files.holes(file, || self.session.is_stopped()) {
-            Ok(Some(mut holes)) => {
-                let max = self.session.send.max_outstanding_files as usize;
-                let max = max.saturating_mul(HOLE_RUNS_PER_ENTRY);
-                self.queue.with_ledger(|ledger| {
-                    // Further holes are sent as data.
-                    holes.runs.truncate(max.saturating_sub(ledger.hole_runs()));
-                    ledger.on_holes(&holes)
-                })?;
-                for runs in holes.runs.chunks(MAX_RUNS) {
-                    let part = FileRuns { file: holes.file, runs: runs.to_vec() };
-                    self.outbox.post(&Message::Holes(part));
-                }
-                Ok(Some(file.bytes_in(&holes)))
-            }
-            Ok(None) => Ok(None),
-            Err(error) => {
-                self.on_source_error(file.entry.id, error);
-                Ok(None)
-            }
+        let holes = self.files.holes(file, || self.session.is_stopped());
+        let holes = holes.map_err(|error| self.on_source_error(file.entry.id, error));
+        let Ok(Some(holes)) = holes else { return Ok(None) };
+        let max_files = self.session.send.max_outstanding_files;
+        let holes = self.queue.with_ledger(|ledger| ledger.on_holes(holes, max_files))?;
+        for runs in holes.runs.chunks(MAX_RUNS) {
+            let part = FileRuns { file: holes.file, runs: runs.to_vec() };
+            self.outbox.post(&Message::Holes(part));
         }
+        Ok(Some(file.bytes_in(&holes)))
     }
 
     fn complete_unsent(&self, file: &SourceFile, path: PathBuf, want: &Want) {
@@ -328,6 +314,9 @@ impl<'a> Sender<'a> {
     }
 
     fn on_ack(&self, ack: &FileRuns) -> Result<(), Error> {
+        if self.session.is_stopped() {
+            return Ok(());
+        }
         let (resumed, next) = self.queue.with_ledger(|ledger| {
             let resumed = ledger.resumed_bytes(ack);
             (resumed, ledger.on_acks(ack))

@@ -106,7 +106,7 @@ fn kept_text(count: usize) -> String {
     let files = if count == 1 { "file stays" } else { "files stay" };
     format!(
         "--remove-source-files: {count} source {files}, as the destination reported failures: fix \
-         these and run the copy again"
+         these and run the copy again, with --checksum if a disk was not flushed"
     )
 }
 

@@ -19,7 +19,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ pub(crate) struct Listener {
     /// Limit of connections that have not authenticated.
     pub(crate) strangers_max: usize,
     /// Receives the streams opened by clients.
-    pub(crate) streams: Sender<(QuicStream, SocketAddr)>,
+    pub(crate) streams: SyncSender<(QuicStream, SocketAddr)>,
 }
 
 /// Resources of a socket.
@@ -391,7 +391,10 @@ impl EventLoop {
 
     fn deliver_stream(&mut self, stream: QuicStream, peer: SocketAddr) {
         let rejected = match &self.driver.listener {
-            Some(listener) => listener.streams.send((stream, peer)).err().map(|unsent| unsent.0.0),
+            // A crowd opens streams faster than they are accepted.
+            Some(listener) => listener.streams.try_send((stream, peer)).err().map(|e| match e {
+                TrySendError::Full((stream, _)) | TrySendError::Disconnected((stream, _)) => stream,
+            }),
             None => Some(stream),
         };
         // Dropped later, since its connection is locked here.

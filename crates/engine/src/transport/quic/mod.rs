@@ -57,6 +57,9 @@ const MIN_DATAGRAM_BYTES: u16 = 1200;
 /// Receive window of a stream: not a limit, since the connection's window is.
 const STREAM_RECEIVE_WINDOW: u32 = 1 << 30;
 
+/// Minimum number of streams that wait to be accepted. (chosen: of four sessions)
+const MIN_STREAM_QUEUE: usize = 4 * MAX_STREAMS as usize;
+
 /// Send buffer of a socket, as far as the kernel grants it. (chosen: 1 Gbit/s for 30 ms)
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
@@ -159,7 +162,7 @@ impl QuicPort {
         socket: UdpSocket,
         server: QuicServer,
     ) -> io::Result<(Self, IncomingStreams)> {
-        let (sender, streams) = mpsc::channel();
+        let (sender, streams) = mpsc::sync_channel(server.strangers_max.max(MIN_STREAM_QUEUE));
         let mut tls = (*server.tls).clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let tls = Arc::new(QuicServerConfig::try_from(tls).map_err(io::Error::other)?);
@@ -168,6 +171,8 @@ impl QuicPort {
         let send_window = initial_window(&server.buffer_pool);
         let config = move |peer| {
             let mut config = ServerConfig::with_crypto(tls.clone());
+            // The address of the handshake decides on shares: a forged one never replaces it.
+            config.migration(false);
             let windows = (windows::UNAUTHENTICATED_WINDOW, send_window);
             let (gate, timeout) = (SendGate::default(), server.timeout);
             let receive_buffer_log = listener_receive_buffer_log.clone();

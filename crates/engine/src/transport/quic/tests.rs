@@ -4,6 +4,7 @@ use crate::transport::identity::Identity;
 use crate::transport::tls;
 use quinn_udp::EcnCodepoint;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Instant;
 use tempfile::TempDir;
@@ -74,6 +75,49 @@ fn stream_carries_data_both_ways() {
     remote.shutdown();
     drop(local);
     assert_eq!(remote.read(&mut [0]).unwrap(), 0);
+}
+
+/// Relays datagrams to `target`, from another address while `is_moved`; returns its own.
+fn moving_relay(target: SocketAddr, is_moved: Arc<AtomicBool>) -> SocketAddr {
+    let bind = |address: &str| {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    };
+    let near = bind("127.0.0.1:0");
+    let far = [bind("127.0.0.1:0"), bind("127.0.0.2:0")];
+    let address = near.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut client, mut bytes) = (target, vec![0; 1 << 16]);
+        loop {
+            while let Ok((len, from)) = near.recv_from(&mut bytes) {
+                client = from;
+                let place = usize::from(is_moved.load(Ordering::SeqCst));
+                let _ = far[place].send_to(&bytes[..len], target);
+            }
+            for socket in &far {
+                while let Ok((len, _)) = socket.recv_from(&mut bytes) {
+                    let _ = near.send_to(&bytes[..len], client);
+                }
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    address
+}
+
+#[test]
+fn connection_stays_with_the_address_of_its_handshake() {
+    let is_moved = Arc::new(AtomicBool::new(false));
+    let pair = pair_through(|server| moving_relay(server, Arc::clone(&is_moved)));
+    is_moved.store(true, Ordering::SeqCst);
+    let mut local = pair.connection.open(TIMEOUT).unwrap();
+    local.write_all(b"x").unwrap();
+    assert!(pair.streams.recv_timeout(Duration::from_millis(300)).is_err(), "from elsewhere");
+    is_moved.store(false, Ordering::SeqCst);
+    let (mut remote, from) = pair.streams.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!(from.ip(), IpAddr::from([127, 0, 0, 1]));
+    remote.read_exact(&mut [0]).unwrap();
 }
 
 /// Marks datagrams to `target` (CE); returns its address and the codepoints they had.

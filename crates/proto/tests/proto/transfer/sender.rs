@@ -4,6 +4,7 @@ use super::FilePlan;
 use super::world::{End, Frame, World, decoded};
 use crate::support::hash_of;
 use bankfull_proto::hash::FileHash;
+use bankfull_proto::limits::MAX_OUTSTANDING_FILES;
 use bankfull_proto::send::{NextStep, Work};
 use bankfull_proto::wire::control::{
     Aborted, Cause, Failure, FileDigest, Message, SideSummary, Totals, Verdict, Want,
@@ -82,7 +83,7 @@ impl World {
             let holes = self.plan(want.file).holes.clone();
             if !holes.is_empty() {
                 let holes = FilePlan::single_runs(want.file, &holes);
-                self.send.on_holes(&holes).unwrap();
+                self.send.on_holes(holes.clone(), MAX_OUTSTANDING_FILES).unwrap();
                 self.post_to_receiver(&Message::Holes(holes));
             }
         }
