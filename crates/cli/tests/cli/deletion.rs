@@ -21,7 +21,7 @@ const FILES: [&str; 7] = ["f", "g", "x.o", "y.o", ".h", "l[", "m n"];
 const DIRS: [&str; 4] = ["a", "b", "build", "keep"];
 
 /// Rules that leave out or protect some of them.
-const RULES: [&str; 12] = [
+const RULES: [&str; 14] = [
     "- *.o",
     "- build/",
     "P .h",
@@ -31,6 +31,8 @@ const RULES: [&str; 12] = [
     "- /a/",
     "-s g",
     "-r f",
+    "-sr m n",
+    "-rs x.o",
     "+ f",
     ": .rules",
     "hide m n",
@@ -52,7 +54,7 @@ fn grow(root: &Path, rng: &mut Rng, count: u64) {
         } else if rng.below(12) == 0 {
             let _ = symlink("f", dir.join("link"));
         } else if rng.below(8) == 0 {
-            write_file(&dir.join(".rules"), format!("{}\n", pick(rng, &RULES[..10])));
+            write_file(&dir.join(".rules"), format!("{}\n", pick(rng, &RULES[..12])));
         } else {
             write_file(&dir.join(pick(rng, &FILES)), b"content");
         }

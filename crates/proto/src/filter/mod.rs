@@ -7,7 +7,7 @@ mod pattern;
 mod rule;
 
 pub use pattern::Pattern;
-pub use rule::{MatchRule, MergeFile, RuleError, Side};
+pub use rule::{MatchRule, MergeFile, RuleError, Side, Sides};
 
 use crate::limits::MAX_FILTER_RULES_BYTES;
 use rule::{Defaults, Parsed, Syntax, lines, parse};
@@ -151,8 +151,8 @@ impl Parser<'_> {
     }
 
     fn push(&self, list: &mut ParsedList, mut rule: MatchRule) {
-        if self.options.deletes_excluded && rule.side.is_none() {
-            rule.side = Some(Side::Sender);
+        if self.options.deletes_excluded && rule.sides.is_empty() {
+            rule.sides = Sides::SENDER;
         }
         list.items.push(Item::Match(Arc::new(rule)));
     }
@@ -246,8 +246,8 @@ impl FilterScope {
     #[must_use]
     pub fn for_delete_excluded(self) -> Self {
         let for_sender = |item: &Item| match item {
-            Item::Match(rule) if rule.side.is_none() => {
-                Item::Match(Arc::new(MatchRule { side: Some(Side::Sender), ..(**rule).clone() }))
+            Item::Match(rule) if rule.sides.is_empty() => {
+                Item::Match(Arc::new(MatchRule { sides: Sides::SENDER, ..(**rule).clone() }))
             }
             item => item.clone(),
         };
@@ -331,7 +331,7 @@ impl FilterScope {
     #[must_use]
     pub fn excludes_xattr(&self, name: &[u8], side: Side) -> bool {
         let decided = self.items.iter().find_map(|item| match item {
-            Item::Match(rule) if rule.is_xattr && rule.side.is_none_or(|only| only == side) => {
+            Item::Match(rule) if rule.is_xattr && rule.sides.admits(side) => {
                 (rule.pattern.matches(name, false) != rule.is_negated).then_some(rule.is_include)
             }
             _ => None,
@@ -393,7 +393,7 @@ impl MatchTarget<'_> {
         if rule.is_xattr || self.in_deleted && rule.is_perishable {
             return false;
         }
-        if rule.side.is_some_and(|side| side != self.side) {
+        if !rule.sides.admits(self.side) {
             return false;
         }
         let matches = match rule.is_absolute && rule.pattern.matches_full_path() {
@@ -429,6 +429,7 @@ mod tests {
         let short = ["- *.o", "+! /a/", "-s x", "-r y", "- .rules", ":-n .rules", ":w .more"];
         assert_eq!(texts(&rules), short);
         assert_eq!(texts(&short), short);
+        assert_eq!(texts(&["-rs x", ":rs .rules"]), ["-sr x", ":sr .rules"]);
         assert_eq!(texts(&["- a", "clear", "- b"]), ["- b"]);
         assert!(texts(&["-C"]).contains(&"-p .git/".to_owned()));
     }
@@ -443,6 +444,16 @@ mod tests {
         assert_eq!(protects(&rules, false), "bcd");
         assert_eq!(protects(&rules, true), "bd");
         assert_eq!(protects(&rules.for_delete_excluded(), false), "b");
+    }
+
+    #[test]
+    fn rule_with_both_sides_holds_for_both_in_any_case() {
+        let rules = parse(&["-sr a", "-rs b", ":sr .rules"]).unwrap().for_delete_excluded();
+        let rules = rules.enter(b"", &mut |_| Ok(Some(b"- c\n".to_vec()))).unwrap();
+        for name in [b"a", b"b", b"c"] {
+            assert!(rules.protects(name, false, false));
+            assert!(rules.excludes(name, false, Side::Sender));
+        }
     }
 
     #[test]

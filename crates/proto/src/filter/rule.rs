@@ -12,13 +12,48 @@ pub enum Side {
     Receiver,
 }
 
+/// Sides that a rule names.
+///
+/// A rule that names none holds for both, but with `--delete-excluded` for the sender alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sides {
+    is_sender: bool,
+    is_receiver: bool,
+}
+
+impl Sides {
+    /// The sender alone.
+    pub(super) const SENDER: Self = Self { is_sender: true, is_receiver: false };
+    /// The receiver alone.
+    pub(super) const RECEIVER: Self = Self { is_sender: false, is_receiver: true };
+
+    /// True if no side is named.
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// True if a rule with these sides holds for a side.
+    pub(super) fn admits(self, side: Side) -> bool {
+        let is_named = match side {
+            Side::Sender => self.is_sender,
+            Side::Receiver => self.is_receiver,
+        };
+        is_named || self.is_empty()
+    }
+
+    /// Returns the modifiers that name sides; true for those that are set.
+    fn modifiers(self) -> [(u8, bool); 2] {
+        [(b's', self.is_sender), (b'r', self.is_receiver)]
+    }
+}
+
 /// Rule that includes or excludes what matches its pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchRule {
     /// True if it includes.
     pub is_include: bool,
-    /// The only side that it applies to.
-    pub side: Option<Side>,
+    /// Sides that it names.
+    pub sides: Sides,
     /// True if it applies to what does not match.
     pub is_negated: bool,
     /// True if it does not count in a directory that is deleted.
@@ -36,12 +71,12 @@ impl MatchRule {
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
         let mut text = vec![if self.is_include { b'+' } else { b'-' }];
-        let side = |wanted| self.side == Some(wanted);
+        let [sender, receiver] = self.sides.modifiers();
         let modifiers = [
             (b'/', self.is_absolute),
             (b'!', self.is_negated),
-            (b's', side(Side::Sender)),
-            (b'r', side(Side::Receiver)),
+            sender,
+            receiver,
             (b'p', self.is_perishable),
             (b'x', self.is_xattr),
         ];
@@ -71,7 +106,7 @@ impl MergeFile {
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
         let defaults = &self.defaults;
-        let side = |wanted| defaults.side == Some(wanted);
+        let [sender, receiver] = defaults.sides.modifiers();
         let modifiers = [
             (b'-', defaults.plain == Some(false) && !defaults.is_cvs),
             (b'+', defaults.plain == Some(true)),
@@ -79,8 +114,8 @@ impl MergeFile {
             (b'n', !self.is_inherited && !defaults.is_cvs),
             (b'w', defaults.is_split && !defaults.is_cvs),
             (b'/', defaults.is_absolute),
-            (b's', side(Side::Sender)),
-            (b'r', side(Side::Receiver)),
+            sender,
+            receiver,
             (b'p', defaults.is_perishable),
         ];
         let set = modifiers.into_iter().filter(|(_, is_set)| *is_set).map(|(byte, _)| byte);
@@ -97,7 +132,7 @@ pub(super) struct Defaults {
     pub(super) is_split: bool,
     /// A line `!` clears the list although lines are patterns.
     pub(super) is_cvs: bool,
-    pub(super) side: Option<Side>,
+    pub(super) sides: Sides,
     pub(super) is_absolute: bool,
     pub(super) is_perishable: bool,
 }
@@ -168,7 +203,7 @@ impl std::error::Error for RuleError {}
 /// Kind of a rule, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Match { is_include: bool, side: Option<Side> },
+    Match { is_include: bool, sides: Sides },
     Merge { is_per_dir: bool },
     Clear,
 }
@@ -196,7 +231,7 @@ struct Modifiers {
     excludes_itself: bool,
     is_not_inherited: bool,
     is_perishable: bool,
-    side: Option<Side>,
+    sides: Sides,
     is_split: bool,
     is_xattr: bool,
 }
@@ -212,7 +247,7 @@ pub(super) fn parse(
         if defaults.is_cvs && text == b"!" {
             return Ok(Parsed::Clear);
         }
-        let kind = Kind::Match { is_include, side: None };
+        let kind = Kind::Match { is_include, sides: Sides::default() };
         return assemble(kind, Modifiers::default(), text, defaults, base);
     }
     if let Syntax::Pattern(is_include) = syntax {
@@ -222,7 +257,7 @@ pub(super) fn parse(
             [b'+', b' ', pattern @ ..] => (true, pattern),
             pattern => (is_include, pattern),
         };
-        let kind = Kind::Match { is_include, side: None };
+        let kind = Kind::Match { is_include, sides: Sides::default() };
         return assemble(kind, Modifiers::default(), pattern, defaults, base);
     }
     let (kind, rest) = kind_of(text)?;
@@ -247,14 +282,14 @@ fn kind_of(text: &[u8]) -> Result<(Kind, &[u8]), RuleError> {
         (None, Some((&short, rest))) => (short, rest),
         (None, None) => return Err(RuleError::new("the rule is empty")),
     };
-    let kind = |is_include, side| Kind::Match { is_include, side };
+    let kind = |is_include, sides| Kind::Match { is_include, sides };
     let kind = match short {
-        b'-' => kind(false, None),
-        b'+' => kind(true, None),
-        b'H' => kind(false, Some(Side::Sender)),
-        b'S' => kind(true, Some(Side::Sender)),
-        b'P' => kind(false, Some(Side::Receiver)),
-        b'R' => kind(true, Some(Side::Receiver)),
+        b'-' => kind(false, Sides::default()),
+        b'+' => kind(true, Sides::default()),
+        b'H' => kind(false, Sides::SENDER),
+        b'S' => kind(true, Sides::SENDER),
+        b'P' => kind(false, Sides::RECEIVER),
+        b'R' => kind(true, Sides::RECEIVER),
         b'.' => Kind::Merge { is_per_dir: false },
         b':' => Kind::Merge { is_per_dir: true },
         b'!' => Kind::Clear,
@@ -274,7 +309,7 @@ fn modifiers_of<'t>(
     rest: &'t [u8],
 ) -> Result<(Modifiers, &'t [u8]), RuleError> {
     let mut found = Modifiers::default();
-    let has_side = matches!(kind, Kind::Match { side: Some(_), .. });
+    let has_side = matches!(kind, Kind::Match { sides, .. } if !sides.is_empty());
     let is_merge = matches!(kind, Kind::Merge { .. });
     let end = rest.iter().position(|byte| matches!(byte, b' ' | b'_' | b'\t'));
     let end = end.unwrap_or(rest.len());
@@ -295,8 +330,8 @@ fn modifiers_of<'t>(
             b'n' if is_merge => found.is_not_inherited = true,
             b'w' if is_merge => found.is_split = true,
             b'p' => found.is_perishable = true,
-            b's' if !has_side => found.side = Some(Side::Sender),
-            b'r' if !has_side => found.side = Some(Side::Receiver),
+            b's' if !has_side => found.sides.is_sender = true,
+            b'r' if !has_side => found.sides.is_receiver = true,
             b'x' => found.is_xattr = true,
             _ => {
                 let column = text.len() - rest.len() + at + 1;
@@ -318,15 +353,18 @@ fn assemble(
     defaults: &Defaults,
     base: &[u8],
 ) -> Result<Parsed, RuleError> {
-    let own_side = match kind {
-        Kind::Match { side: Some(side), .. } => Some(side),
-        _ => modifiers.side,
+    let own_sides = match kind {
+        Kind::Match { sides, .. } if !sides.is_empty() => sides,
+        _ => modifiers.sides,
     };
-    if own_side.is_some() && defaults.side.is_some() {
-        let text = "the rule names a side, and so does the rule that reads its file";
-        return Err(RuleError::new(text));
-    }
-    let side = own_side.or(defaults.side);
+    let sides = match (own_sides.is_empty(), defaults.sides.is_empty()) {
+        (false, false) => {
+            let text = "the rule names a side, and so does the rule that reads its file";
+            return Err(RuleError::new(text));
+        }
+        (true, _) => defaults.sides,
+        (false, true) => own_sides,
+    };
     let is_absolute = modifiers.is_absolute || defaults.is_absolute;
     let is_perishable = modifiers.is_perishable || defaults.is_perishable;
     let Kind::Match { is_include, .. } = kind else {
@@ -342,7 +380,7 @@ fn assemble(
                 plain: modifiers.plain,
                 is_split: modifiers.is_split,
                 is_cvs: modifiers.is_cvs,
-                side,
+                sides,
                 is_absolute,
                 is_perishable,
             },
@@ -362,7 +400,7 @@ fn assemble(
     }
     Ok(Parsed::Match(MatchRule {
         is_include,
-        side,
+        sides,
         is_negated: modifiers.is_negated,
         is_perishable,
         is_absolute,
