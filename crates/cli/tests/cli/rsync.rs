@@ -186,3 +186,31 @@ fn filter_rules_leave_the_same_entries_as_in_rsync() {
     let daemon = Daemon::start(root.path(), &[]);
     each_case(CASES, |seed| compare(seed, &daemon, root.path()));
 }
+
+/// Copies with flags into new directories by both programs, which must leave the same paths.
+fn copied(flags: &[&str], from: &str) -> Vec<PathBuf> {
+    let (ours, theirs) = (Scratch::new(), Scratch::new());
+    let paths =
+        |dir: &Path| -> Vec<_> { snapshot(dir).into_iter().map(|(path, ..)| path).collect() };
+    run(cp().args(flags).arg(from).arg(ours.path())).expect(0);
+    let found = paths(ours.path());
+    if has_rsync() {
+        let mut rsync = Command::new("rsync");
+        rsync.arg("-r").args(flags).arg(from).arg(theirs.path());
+        assert!(rsync.status().unwrap().success(), "{flags:?} {from}");
+        assert_eq!(found, paths(theirs.path()), "{flags:?} {from}");
+    }
+    found
+}
+
+#[test]
+fn absolute_rules_in_merge_files_compare_whole_paths() {
+    let here = Scratch::new();
+    ["s/f", "s/d/f", "s/d/g"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+    let rule = format!("-/ {}\n", here.join("s/d/f").display());
+    write_file(&here.join("s/d/.rules"), rule);
+    for (from, left_out, kept) in [("s", "s/d/f", "s/d/g"), ("s/", "d/f", "d/g")] {
+        let found = copied(&["-f", ": .rules"], here.join(from).to_str().unwrap());
+        assert!(found.contains(&kept.into()) && !found.contains(&left_out.into()), "{found:?}");
+    }
+}

@@ -492,6 +492,18 @@ mod tests {
     }
 
     #[test]
+    fn absolute_rules_of_a_file_look_above_its_directory() {
+        for (merge, rule) in
+            [(": .rules", "-/ /home/me/sub/x\n"), (":/ .rules", "- /home/me/sub/x\n")]
+        {
+            let scope = parse(&[merge]).unwrap().with_root(b"/home/me");
+            let scope = scope.enter(b"sub", &mut |_| Ok(Some(rule.as_bytes().to_vec()))).unwrap();
+            assert!(scope.excludes(b"sub/x", false, Side::Sender), "{merge}");
+            assert!(!scope.excludes(b"sub/y", false, Side::Sender), "{merge}");
+        }
+    }
+
+    #[test]
     fn files_of_a_hostile_tree_take_bounded_memory() {
         let scope = parse(&[": .rules"]).unwrap();
         let many = (0..100).map(|number| format!(": file-{number}\n")).collect::<String>();

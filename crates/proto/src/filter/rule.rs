@@ -398,6 +398,8 @@ fn assemble(
             false => Err(RuleError::new("the rule has no pattern")),
         };
     }
+    // An absolute path does not begin at the directory of its file.
+    let base = if is_absolute { b"" } else { base };
     Ok(Parsed::Match(MatchRule {
         is_include,
         sides,
