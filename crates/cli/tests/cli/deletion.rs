@@ -349,6 +349,46 @@ fn lists_delete_in_their_directories_alone() {
 }
 
 #[test]
+fn absolute_rules_protect_paths_of_the_destination() {
+    for (rules, expected) in [
+        ("P/ COPY/www/local.conf", &["local.conf"][..]),
+        ("P/ /local.conf", &[]),
+        ("-/ www/cache", &["cache/old"]),
+        ("+/ /etc\n- etc", &["etc/old"]),
+        ("+/ COPY/www/etc\n- etc", &[]),
+    ] {
+        let here = Scratch::new();
+        let daemon = Daemon::start(here.path(), &[]);
+        let source = here.join("www");
+        ["f", "cache/f", "etc/f"].iter().for_each(|name| write_file(&source.join(name), b"x"));
+        for route in ["rsync", "local", "pull", "push"] {
+            if route == "rsync" && !has_rsync() {
+                continue;
+            }
+            let copy = here.join(route).join("www");
+            let old = ["cache/old", "etc/old", "local.conf"];
+            old.iter().for_each(|name| write_file(&copy.join(name), b"x"));
+            let above = here.join(route).display().to_string();
+            let (mut command, from, to, above) = match route {
+                "rsync" => (Command::new("rsync"), contents(&source), contents(&copy), above),
+                "local" => (cp(), contents(&source), contents(&copy), above),
+                "pull" => (daemon.cp(), daemon.url("www/"), contents(&copy), above),
+                // The paths of a daemon begin at its root.
+                _ => (daemon.cp(), contents(&source), daemon.url("push/www"), "/push".to_owned()),
+            };
+            let rules = rules.replace("COPY", &above);
+            command.args(["-rlt", "--delete"]);
+            command.args(rules.lines().map(|rule| format!("--filter={rule}")));
+            let done = command.arg(from).arg(to).output().unwrap();
+            assert!(done.status.success(), "{rules} {route}: {done:?}");
+            let is_left = |name: &&str| copy.join(name).exists();
+            let left: Vec<_> = old.into_iter().filter(is_left).collect();
+            assert_eq!(left, expected, "{rules} {route}");
+        }
+    }
+}
+
+#[test]
 fn ignored_entries_stay_unless_excluded_ones_are_deleted() {
     let here = Scratch::new();
     let (source, copy) = two_trees(&here);

@@ -78,16 +78,15 @@ impl OpenedParents {
 }
 
 impl PathRoot {
-    /// Returns the absolute path of the directory above a source in the copy.
+    /// Returns the absolute path of a path in messages, without its first slash and `..`.
     ///
-    /// For a source whose contents alone are copied, it is the source itself. Links are not
-    /// resolved. Under a served directory, the path is relative to that directory.
-    pub(crate) fn copy_root(&self, item: &SourceItem) -> Vec<u8> {
+    /// Links are not resolved. Under a served directory, it is relative to that directory.
+    fn absolute(&self, shown: &Path) -> PathBuf {
         let here = match self {
             Self::Host => std::env::current_dir().unwrap_or_default(),
             Self::Dir(_) => PathBuf::new(),
         };
-        let shown = OsStr::from_bytes(self.path_to_open(&item.operand));
+        let shown = OsStr::from_bytes(self.path_to_open(shown));
         let mut root = PathBuf::new();
         for part in here.join(shown).components() {
             match part {
@@ -96,6 +95,14 @@ impl PathRoot {
                 Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
             }
         }
+        root
+    }
+
+    /// Returns the absolute path of the directory above a source in the copy.
+    ///
+    /// For a source whose contents alone are copied, it is the source itself.
+    pub(crate) fn copy_root(&self, item: &SourceItem) -> Vec<u8> {
+        let mut root = self.absolute(&item.operand);
         if !item.contents {
             root.pop();
         }
@@ -313,6 +320,7 @@ impl PathRoot {
         let target = ReceiveTarget {
             base,
             is_new,
+            filter_root: self.absolute(&shown).into_os_string().into_vec(),
             shown,
             rename,
             fsync,

@@ -28,6 +28,8 @@ pub(crate) struct ReceiveTarget {
     pub(crate) is_new: bool,
     /// Path for messages.
     pub(crate) shown: PathBuf,
+    /// Absolute path that absolute filter rules are compared with.
+    pub(crate) filter_root: Vec<u8>,
     /// New name of a single copied file.
     pub(crate) rename: Option<OsString>,
     pub(crate) fsync: Fsync,

@@ -106,6 +106,8 @@ impl<'a> Receiver<'a> {
         let placer = Arc::new(placer);
         let changes = ChangeLog::new(outbox.clone(), stats, Arc::clone(&dirs), &target);
         let ends = (Arc::clone(&completion), changes, dry_run);
+        let filters = std::mem::take(&mut target.requested.filters);
+        target.requested.filters = filters.with_root(&target.filter_root);
         let room = room_maker(&target.requested, &target.sources);
         let registry = Arc::new(FileRegistry::new(session, outbox, stats, dirs, ends, room));
         let parts = Arc::new(PartFiles::new(Arc::clone(&registry), target.resume_policy));
