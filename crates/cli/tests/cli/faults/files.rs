@@ -470,6 +470,24 @@ fn vanished_file_has_its_own_exit_code() {
 }
 
 #[test]
+fn vanished_directory_does_not_prevent_deletion() {
+    let here = Scratch::new();
+    // More than the walk may be ahead of the copy.
+    (0..6000).for_each(|at| write_file(&here.join(format!("s/a/{at}")), [b'x'; 512]));
+    write_file(&here.join("s/z/f"), b"x");
+    ["a", "z"].iter().for_each(|dir| write_file(&here.join("to/s").join(dir).join("old"), b"x"));
+    let mut command = cp();
+    command.args(["--delete", "--max-rate", "1MB/s"]).arg(here.join("s")).arg(here.join("to"));
+    let client = Running::start(&mut command);
+    wait_until("the first directory is walked", || here.join("to/s/a/0").exists());
+    fs::remove_dir_all(here.join("s/z")).unwrap();
+    let done = client.wait().expect(24);
+    done.fails(&["s/z vanished before it was read"]);
+    assert_eq!(done.figures(["failed_files", "vanished_files", "deleted"]), [1, 1, 1]);
+    assert!(!here.join("to/s/a/old").exists() && here.join("to/s/z/old").exists());
+}
+
+#[test]
 fn unwritable_files_fail_individually() {
     let here = Scratch::new();
     write_file(&here.join("tree/locked/a"), b"a");

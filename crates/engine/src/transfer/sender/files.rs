@@ -1,8 +1,8 @@
 //! Source files by number: how they are opened and checked for changes.
 
+use super::found::entry_failure;
 use super::metadata::SourceMetadata;
 use super::virtual_files::{HeldContent, VirtualFiles};
-use crate::base::error;
 use crate::base::sync::lock;
 use crate::file_io::content::read_chunks;
 use crate::file_io::dir_table::DirTable;
@@ -318,12 +318,7 @@ impl SourceFiles {
     }
 
     pub(crate) fn failed(&self, file: &SourceFile, error: &io::Error) -> SourceError {
-        let path = self.path(file);
-        if error.kind() == io::ErrorKind::NotFound {
-            let text = format!("{} vanished before it was read", path.display());
-            return SourceError::Failed(Failure::new(Cause::SourceVanished, text));
-        }
-        SourceError::Failed(error::failure(format!("cannot read {}", path.display()), error))
+        SourceError::Failed(entry_failure(&self.path(file), error))
     }
 
     /// Reads a whole file into a buffer of its announced size; fails if it changed meanwhile.

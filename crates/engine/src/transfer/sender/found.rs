@@ -1,6 +1,6 @@
 //! Entries as the rules of the walk see them: symlinks that are followed are their referents.
 
-use crate::base::error::os_message;
+use crate::base::error::{failure, os_message};
 use crate::file_io::links::{Referent, follow};
 use crate::file_io::roots::SendRules;
 use bankfull_proto::wire::control::{Cause, Failure};
@@ -59,6 +59,17 @@ fn link_failure(above: &Path, name: &OsStr, error: &io::Error) -> Failure {
     let text =
         format!("cannot follow the link {}: {why}: leave it out or repair it", link.display());
     Failure::new(Cause::Other, text)
+}
+
+/// Returns the failure of an entry that was found before; one that is gone by now has vanished.
+pub(super) fn entry_failure(path: &Path, error: &io::Error) -> Failure {
+    let shown = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::new(Cause::SourceVanished, format!("{shown} vanished before it was read"))
+        }
+        _ => failure(format!("cannot read {shown}"), error),
+    }
 }
 
 /// True if a directory has the tag of a cache.

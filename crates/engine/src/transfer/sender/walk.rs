@@ -3,11 +3,10 @@
 use super::Sender;
 use super::announce::{MAX_BATCH_AGE, count_leaf};
 use super::files::{Content, Place, set_size};
-use super::found::{CACHE_TAG, FindError, Found, find, is_cache};
+use super::found::{CACHE_TAG, FindError, Found, entry_failure, find, is_cache};
 use super::input::send_input;
 use super::metadata::{LinkName, further_name};
 use super::virtual_files::VirtualContent;
-use crate::base::error;
 use crate::base::error::problem_message;
 use crate::base::fs_names::join_path;
 use crate::base::part_names;
@@ -379,7 +378,7 @@ impl<'s, 'a> Walk<'s, 'a> {
                 }
                 // Without its rules, entries that they exclude would be sent.
                 (Err(e), _) => Failure::new(Cause::Other, format!("{}: {e}", path.display())),
-                (_, Err(e)) => error::failure(format!("cannot read {}", path.display()), &e),
+                (_, Err(e)) => entry_failure(&path, &e),
             }
         };
         self.report_failure(path, failure);
@@ -580,7 +579,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     }
 
     pub(super) fn report_error(&self, path: PathBuf, error: &io::Error) {
-        let failure = error::failure(format!("cannot read {}", path.display()), error);
+        let failure = entry_failure(&path, error);
         self.report_failure(path, failure);
     }
 
