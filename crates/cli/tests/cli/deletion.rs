@@ -349,6 +349,43 @@ fn lists_delete_in_their_directories_alone() {
 }
 
 #[test]
+fn whole_source_with_its_path_deletes_at_the_top() {
+    for (flags, from) in
+        [(&["--relative"][..], "s/./"), (&["--relative"], "."), (&["--files-from=../list"], "s")]
+    {
+        let here = Scratch::new();
+        write_file(&here.join("list"), b".\n");
+        ["s/f", "s/d/g"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+        let daemon = Daemon::start(here.path(), &[]);
+        for route in ["rsync", "local", "pull", "push"] {
+            if route == "rsync" && !has_rsync() {
+                continue;
+            }
+            let copy = here.join(route);
+            let old = ["old", "d/old", "olddir/old"];
+            old.iter().for_each(|name| write_file(&copy.join(name), b"x"));
+            let (mut command, to) = match route {
+                "rsync" => (Command::new("rsync"), copy.display().to_string()),
+                "local" => (cp(), copy.display().to_string()),
+                "push" => (daemon.cp(), daemon.url("push")),
+                _ => (daemon.cp(), copy.display().to_string()),
+            };
+            let from = match (from, route) {
+                (".", "pull") => daemon.url("s/./"),
+                (".", _) => ".".to_owned(),
+                (name, "pull") => daemon.url(name),
+                (name, _) => here.join(name).display().to_string(),
+            };
+            command.current_dir(here.join("s")).args(["-rlt", "--delete"]).args(flags);
+            let done = command.arg(from).arg(to).output().unwrap();
+            assert!(done.status.success(), "{flags:?} {route}: {done:?}");
+            let expected = ["", "d", "d/g", "f"].map(PathBuf::from);
+            assert_eq!(paths(&copy), expected, "{flags:?} {route}");
+        }
+    }
+}
+
+#[test]
 fn absolute_rules_protect_paths_of_the_destination() {
     for (rules, expected) in [
         ("P/ COPY/www/local.conf", &["local.conf"][..]),

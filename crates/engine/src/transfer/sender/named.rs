@@ -10,10 +10,12 @@ use crate::file_io::roots::{ItemNames, SourceItem};
 use crate::transfer::dir_filters::DirFilters;
 use bankfull_proto::limits::MAX_DIRECTORY_DEPTH;
 use bankfull_proto::names::{components, covers, has_contents};
-use bankfull_proto::wire::control::{Cause, Failure};
+use bankfull_proto::wire::control::{Cause, Failure, WHOLE_SOURCE};
 use bankfull_sys::{Dir, FileKind, Stat};
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,26 +46,24 @@ type NameFailure = (PathBuf, Failure);
 impl Walk<'_, '_> {
     /// Announces names beneath a source in their order.
     pub(super) fn walk_names(&self, item: &SourceItem, filters: &DirFilters, names: &ItemNames) {
-        let Some(base) = self.enter_base(item, filters) else { return };
         let is_recursive = match names {
             ItemNames::Known(names) => names.is_recursive(),
             ItemNames::Requested => self.sender.rules.walk.recursive,
         };
-        let mut walked = NamedWalk { open: vec![base], covering: None, is_recursive };
-        match names {
-            ItemNames::Known(names) => {
-                for name in names.iter() {
-                    if !self.walk_next(item, filters, &mut walked, name) {
-                        return;
-                    }
-                }
-            }
+        let names: Box<dyn Iterator<Item = Cow<'_, [u8]>>> = match names {
+            ItemNames::Known(names) => Box::new(names.iter().map(Cow::Borrowed)),
             ItemNames::Requested => {
-                while let Some(name) = self.sender.next_name() {
-                    if !self.walk_next(item, filters, &mut walked, &name) {
-                        return;
-                    }
-                }
+                Box::new(iter::from_fn(|| self.sender.next_name()).map(Cow::Owned))
+            }
+        };
+        let mut names = names.peekable();
+        // It is the first one.
+        let is_listed = names.peek().is_some_and(|name| **name == *WHOLE_SOURCE);
+        let Some(base) = self.enter_base(item, filters, is_listed) else { return };
+        let mut walked = NamedWalk { open: vec![base], covering: None, is_recursive };
+        for name in names {
+            if !self.walk_next(item, filters, &mut walked, &name) {
+                return;
             }
         }
         self.leave_to(&mut walked.open, 0);
@@ -97,7 +97,14 @@ impl Walk<'_, '_> {
     }
 
     /// Announces the destination, which keeps its metadata, for what is beneath it.
-    fn enter_base(&self, item: &SourceItem, filters: &DirFilters) -> Option<WalkedDir> {
+    ///
+    /// Unless all of the source `is_listed`, a receiver deletes nothing at its top.
+    fn enter_base(
+        &self,
+        item: &SourceItem,
+        filters: &DirFilters,
+        is_listed: bool,
+    ) -> Option<WalkedDir> {
         let filters = match filters.enter(OsStr::new(""), &item.dir) {
             Ok(filters) => filters,
             Err(e) => {
@@ -108,7 +115,9 @@ impl Walk<'_, '_> {
         };
         let own = (&*item.dir, OsStr::new(""));
         let id = self.announce_dir(own, &item.stat, (0, OsStr::new("")))?;
-        self.leave_out(id, OsStr::new(""));
+        if !is_listed {
+            self.leave_out(id, OsStr::new(""));
+        }
         let dirs = &self.sender.files.dirs;
         dirs.insert_root(id, Arc::clone(&item.dir), item.operand.clone());
         let follows_links = self.sender.rules.walk.follows_links();
@@ -192,11 +201,15 @@ impl Walk<'_, '_> {
     fn walk_base(&self, item: &SourceItem, filters: &DirFilters, is_recursive: bool) {
         let bottom = self.bottom_beneath(0);
         let bottom = if is_recursive { bottom } else { bottom.min(1) };
-        let Some(mut base) = self.enter_base(item, filters).filter(|_| bottom > 0) else { return };
+        let Some(mut base) = self.enter_base(item, filters, bottom > 0) else { return };
         base.bounds.bottom = bottom;
         match base.dir.read_entries() {
+            _ if bottom == 0 => {}
             Ok(unlisted) => base.unlisted = Some(unlisted),
-            Err(e) => self.report_error(base.path.clone(), &e),
+            Err(e) => {
+                self.leave_out(base.id, OsStr::new(""));
+                self.report_error(base.path.clone(), &e);
+            }
         }
         self.walk_tree(Some(base));
     }
