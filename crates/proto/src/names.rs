@@ -70,6 +70,33 @@ fn compare(a: &[u8], b: &[u8]) -> Ordering {
     components(a).cmp(components(b))
 }
 
+/// True if a name is that of a directory, or beneath it.
+fn is_within(name: &[u8], dir: &[u8]) -> bool {
+    let mut parts = components(name);
+    components(dir).all(|part| parts.next() == Some(part))
+}
+
+/// Returns a name that two lists have, with all that is beneath it.
+#[must_use]
+pub fn shared_name<'l>(lists: impl Iterator<Item = &'l NameList>) -> Option<&'l [u8]> {
+    let numbered = lists.enumerate();
+    let mut names: Vec<_> =
+        numbered.flat_map(|(list, names)| names.iter().map(move |name| (name, list))).collect();
+    names.sort_by(|(a, _), (b, _)| compare(a, b));
+    // Names that the next one may be beneath, all of one list.
+    let mut above: Vec<(&[u8], usize)> = Vec::new();
+    for (name, list) in names {
+        while above.last().is_some_and(|(dir, _)| !is_within(name, dir)) {
+            above.pop();
+        }
+        if above.last().is_some_and(|(_, other)| *other != list) {
+            return Some(name);
+        }
+        above.push((name, list));
+    }
+    None
+}
+
 impl NameList {
     /// Returns a list of clean names; `is_recursive` means directories with all that they contain.
     #[must_use]
@@ -233,6 +260,26 @@ mod tests {
         // A slash sorts before all other bytes.
         let odd = list(&["a!", "a/x", "a-/y"], false);
         assert!(admits(&odd, "a", true) && admits(&odd, "a-", true) && !admits(&odd, "a+", true));
+    }
+
+    #[test]
+    fn names_that_two_lists_have_are_found() {
+        let lists =
+            |names: &[&[&str]]| -> Vec<_> { names.iter().map(|names| list(names, true)).collect() };
+        for (names, expected) in [
+            (&[&["a/f"][..], &["a/f"]][..], Some("a/f")),
+            (&[&["d"], &["d/e/f"]], Some("d/e/f")),
+            (&[&["d/e/f"], &["x"], &["d/"]], Some("d/e/f")),
+            (&[&["x"], &["."]], Some("x")),
+            (&[&["."], &["."]], Some("./")),
+            (&[&["d/x", "d/y"], &["d/z", "e"]], None),
+            (&[&["d", "d/e"], &["d.x", "de"]], None),
+            (&[&["d", "d/e"]], None),
+        ] {
+            let lists = lists(names);
+            let found = shared_name(lists.iter());
+            assert_eq!(found, expected.map(str::as_bytes), "{names:?}");
+        }
     }
 
     #[test]

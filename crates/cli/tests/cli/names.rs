@@ -161,12 +161,20 @@ fn bad_list_is_refused_by_name() {
     done.expect(1);
     let done = run(cp().args(["--relative", "/a/../b"]).arg(&to)).expect(1);
     done.says(&["'..'"]);
+    ["a/d/f", "b/d/f", "b/d/g"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+    for names in [["a/./d/f", "b/./d/f"], ["a/./", "b/./d/g"], ["a/./d", "b/./d/g"]] {
+        let done = run(cp().arg("--relative").args(names.map(|name| here.join(name))).arg(&to));
+        done.expect(1).says(&["two sources have", "would overwrite each other"]);
+    }
     run(cp().args(["-0", "a", "b"])).expect(1);
     let patterns = ["--from0", "--files-from=-", "--exclude-from=x"];
     run(cp().args(patterns).arg(&source).arg(&to)).expect(1).says(&["for --files-from alone"]);
     let twice = ["--files-from=-", "--include-from=-"];
     run(cp().args(twice).arg(&source).arg(&to)).expect(1).says(&["can be read once"]);
     assert!(!to.exists());
+    let names = ["a/./d/f", "b/./d/g"].map(|name| here.join(name));
+    run(cp().arg("--relative").args(names).arg(&to)).expect(0);
+    assert_eq!(facts(&to).len(), 3);
 }
 
 #[test]

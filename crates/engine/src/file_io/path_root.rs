@@ -8,7 +8,7 @@ use super::storage_quota::{MAX_DESTINATION_DEPTH, StorageQuota};
 use crate::base::error::{Error, ErrorKind, failure, os_message};
 use crate::base::owner_access::OWNER_ACCESS;
 use crate::model::metadata::special_rule;
-use bankfull_proto::names::{NameList, clean_name};
+use bankfull_proto::names::{NameList, clean_name, shared_name};
 use bankfull_proto::part::ResumePolicy;
 use bankfull_proto::plan::{self, Destination};
 use bankfull_proto::sources::{SplitPath, split_path};
@@ -408,6 +408,9 @@ impl PathRoot {
 /// Splits operands with their paths into directories and names beneath them.
 ///
 /// The part before `/./` names the directory and is not sent.
+///
+/// # Errors
+/// Kept paths with `..`, and names that two directories have.
 pub(crate) fn relative_names(paths: &[PathBytes]) -> Result<Vec<(Vec<u8>, NameList)>, Error> {
     let mut bases: Vec<(Vec<u8>, Vec<Vec<u8>>)> = Vec::new();
     for PathBytes(path) in paths {
@@ -431,7 +434,19 @@ pub(crate) fn relative_names(paths: &[PathBytes]) -> Result<Vec<(Vec<u8>, NameLi
             None => bases.push((base.to_vec(), vec![name])),
         }
     }
-    Ok(bases.into_iter().map(|(base, names)| (base, NameList::new(names, true))).collect())
+    let bases: Vec<_> =
+        bases.into_iter().map(|(base, names)| (base, NameList::new(names, true))).collect();
+    match shared_name(bases.iter().map(|(_, names)| names)) {
+        None => Ok(bases),
+        Some(name) => {
+            let shown = String::from_utf8_lossy(name);
+            let text = format!(
+                "two sources have {shown:?} in the copy and would overwrite each other: copy them \
+                 one by one"
+            );
+            Err(Failure::new(Cause::Usage, text).into())
+        }
+    }
 }
 
 /// Refuses a destination that is too deep for a walk of the quota.
