@@ -145,13 +145,15 @@ fn bad_list_is_refused_by_name() {
     fs::create_dir(here.join("s")).unwrap();
     write_file(&here.join("list"), "a\n# a comment\n../b\n");
     write_file(&here.join("long"), "x".repeat(5000));
+    write_file(&here.join("marked"), "./a\n/./b\ndeep/./x\n");
     let (source, to) = (here.join("s"), here.join("to"));
     let list = here.join("list");
-    let long = here.join("long");
+    let (long, marked) = (here.join("long"), here.join("marked"));
     let missing = here.join("none");
     for (list, code, text) in [
         (&list, 1, "list:3: the name \"../b\" leaves the source"),
         (&long, 1, "long:1: the name \"xxx"),
+        (&marked, 1, "marked:3: the name \"deep/./x\" has /./ in it"),
         (&missing, 1, "cannot read the list"),
     ] {
         let done = run(cp().arg("--files-from").arg(list).arg(&source).arg(&to));

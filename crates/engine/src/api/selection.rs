@@ -3,7 +3,7 @@
 use crate::base::error::{Error, ErrorKind};
 use bankfull_control::Bytes;
 use bankfull_proto::limits::MAX_PATH_BYTES;
-use bankfull_proto::names::{NameList, clean_name};
+use bankfull_proto::names::{NameList, clean_name, components};
 use bankfull_proto::wire::control::{ComparisonRules, PathBytes, WalkRules, check_listed};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -110,6 +110,11 @@ impl FileList {
 
 /// Returns a name in the form of a list, or why it is refused.
 fn listed_name(typed: &[u8]) -> Result<Vec<u8>, &'static str> {
+    // In rsync, the path before it is not kept.
+    let marker = typed.windows(3).rposition(|part| part == b"/./");
+    if marker.is_some_and(|at| components(&typed[..at]).next().is_some()) {
+        return Err("has /./ in it: name the directory before it as the source");
+    }
     let name = clean_name(typed).ok_or("leaves the source: write names beneath it")?;
     let is_long = name.len() > MAX_PATH_BYTES || check_listed(&name).is_err();
     if is_long { Err("is too long, or has a NUL: leave it out") } else { Ok(name) }
