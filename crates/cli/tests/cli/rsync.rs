@@ -204,6 +204,19 @@ fn copied(flags: &[&str], from: &str) -> Vec<PathBuf> {
 }
 
 #[test]
+fn merge_file_is_read_again_after_a_clear_rule() {
+    let here = Scratch::new();
+    ["s/f.o", "s/d/f.o", "s/d/g"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+    write_file(&here.join("s/.rules"), "- g\n");
+    let from = here.join("s/").display().to_string();
+    let expected = [".", ".rules", "d", "d/f.o", "f.o"].map(PathBuf::from);
+    let found = copied(&["-f", ": .rules", "-f", "!", "-f", ": .rules"], &from);
+    assert_eq!(found[1..], expected[1..]);
+    let found = copied(&["-f", ": .rules", "-f", "- *.o", "-f", "!"], &from);
+    assert_eq!(found.len(), expected.len() + 1);
+}
+
+#[test]
 fn absolute_rules_in_merge_files_compare_whole_paths() {
     let here = Scratch::new();
     ["s/f", "s/d/f", "s/d/g"].iter().for_each(|name| write_file(&here.join(name), b"x"));

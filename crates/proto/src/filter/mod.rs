@@ -92,6 +92,8 @@ pub struct FilterOptions {
 struct Parser<'p> {
     read: ReadFile<'p>,
     merges: &'p mut Vec<DirMerge>,
+    /// Index of the first merge file that this list names.
+    first_merge: usize,
     options: FilterOptions,
     /// Directory of the rules, relative to the root.
     base: &'p [u8],
@@ -117,7 +119,10 @@ impl Parser<'_> {
     ) -> Result<(), RuleError> {
         match parse(text, syntax, defaults, self.base)? {
             Parsed::Match(rule) => self.push(list, rule),
-            Parsed::Clear => *list = ParsedList { is_cleared: true, ..ParsedList::default() },
+            Parsed::Clear => {
+                *list = ParsedList { is_cleared: true, ..ParsedList::default() };
+                self.merges.truncate(self.first_merge);
+            }
             Parsed::Merge(file) => {
                 if depth >= MAX_MERGE_DEPTH {
                     return Err(RuleError::new("files of rules are nested too deep"));
@@ -215,8 +220,14 @@ impl FilterScope {
         read: ReadFile<'_>,
     ) -> Result<Self, RuleError> {
         let (mut merges, mut list) = (Vec::new(), ParsedList::default());
-        let budget = MAX_FILTER_RULES_BYTES;
-        let mut parser = Parser { read, merges: &mut merges, options, base: b"", budget };
+        let mut parser = Parser {
+            read,
+            merges: &mut merges,
+            first_merge: 0,
+            options,
+            base: b"",
+            budget: MAX_FILTER_RULES_BYTES,
+        };
         let none = Defaults::default();
         for Given { kind, text } in given {
             match *kind {
@@ -290,8 +301,9 @@ impl FilterScope {
             let budget = MAX_FILTER_RULES_BYTES.saturating_sub(before);
             let mut left = budget;
             if let Some(content) = read(&file.name).map_err(RuleError::new)? {
-                let (options, merges) = (self.options, &mut merges);
-                let mut parser = Parser { read: &mut *read, merges, options, base: dir, budget };
+                let (options, first_merge) = (self.options, merges.len());
+                let (read, merges) = (&mut *read, &mut merges);
+                let mut parser = Parser { read, merges, first_merge, options, base: dir, budget };
                 let shown = String::from_utf8_lossy(&file.name);
                 let shown = match dir {
                     b"" => shown.into_owned(),
@@ -454,6 +466,23 @@ mod tests {
             assert!(rules.protects(name, false, false));
             assert!(rules.excludes(name, false, Side::Sender));
         }
+    }
+
+    #[test]
+    fn cleared_merge_file_is_not_read_unless_named_again() {
+        let rules = [": .rules", "!", ": .rules", "- b"];
+        assert_eq!(texts(&rules), rules[2..]);
+        assert_eq!(texts(&[": .rules", "- b", "!"]), [""; 0]);
+        let mut read = |name: &[u8]| match name {
+            b".rules" => Ok(Some(b": .more\n!\n: .more\n- a\n".to_vec())),
+            b".more" => Ok(Some(b"- c\n".to_vec())),
+            _ => Err("a file that no rule names".to_owned()),
+        };
+        let scope = parse(&rules).unwrap().enter(b"", &mut read).unwrap();
+        let excluded = |name: &&str| scope.excludes(name.as_bytes(), false, Side::Sender);
+        assert_eq!(["a", "b", "c"].iter().copied().filter(excluded).count(), 3);
+        let cleared = parse(&[": wrong", "!"]).unwrap();
+        assert!(cleared.enter(b"", &mut read).is_ok());
     }
 
     #[test]
