@@ -386,6 +386,24 @@ fn whole_source_with_its_path_deletes_at_the_top() {
 }
 
 #[test]
+fn source_left_out_as_another_entry_has_its_name_is_no_failure() {
+    for is_link in [false, true] {
+        let here = Scratch::new();
+        ["s/f", "outside/old"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+        let in_the_way = here.dir("d").join("s");
+        match is_link {
+            true => symlink(here.join("outside"), &in_the_way).unwrap(),
+            false => write_file(&in_the_way, b"x"),
+        }
+        let mut command = cp();
+        command.args(["--ignore-existing", "--delete"]).arg(here.join("s")).arg(here.join("d"));
+        run(&mut command).expect(0);
+        assert_eq!(in_the_way.is_symlink(), is_link);
+        assert!(here.join("outside/old").exists() && !here.join("outside/f").exists());
+    }
+}
+
+#[test]
 fn absolute_rules_protect_paths_of_the_destination() {
     for (rules, expected) in [
         ("P/ COPY/www/local.conf", &["local.conf"][..]),

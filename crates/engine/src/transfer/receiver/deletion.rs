@@ -1,5 +1,6 @@
 //! Deletion of extraneous entries of the destination, once everything else is done.
 
+use super::dirs::is_no_directory;
 use super::folded_names::{ignores_case, is_found_in_other_case};
 use super::held_dir::HeldDir;
 use super::registry::{FileRegistry, MakeRoom};
@@ -227,8 +228,8 @@ impl<'d, 'a> Deletion<'d, 'a> {
                     let place = HeldDir::top(Arc::new(dir));
                     self.clean_dir(&place, (path, hash), (&above, name), 0);
                 }
-                // What a dry run would create.
-                (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {}
+                // What a dry run would create, or is left out as an entry of another kind is there.
+                (Err(e), _) if is_no_directory(&e) => {}
                 (Err(e), _) => self.report(path, &e),
             }
         }

@@ -193,7 +193,7 @@ impl DestinationDirs {
         }
         match self.open(entry.parent) {
             Ok(dir) => Ok(Some(dir)),
-            Err(e) if self.dry_run && is_planned(&e) => Ok(None),
+            Err(e) if self.dry_run && is_no_directory(&e) => Ok(None),
             Err(e) => {
                 let path = self.path(entry.parent);
                 Err(failure(format!("cannot open the directory {}", path.display()), &e))
@@ -285,7 +285,7 @@ impl DestinationDirs {
             |e: io::Error| failure(format!("cannot create the directory {}", shown.display()), &e);
         let dir = match self.open(parent) {
             Ok(dir) => dir,
-            Err(e) if self.dry_run && is_planned(&e) => return Ok(true),
+            Err(e) if self.dry_run && is_no_directory(&e) => return Ok(true),
             Err(e) => return Err(failed(e)),
         };
         if self.dry_run {
@@ -451,8 +451,8 @@ impl DestinationDirs {
     }
 }
 
-/// True for the error of a directory that a dry run would create.
-fn is_planned(error: &io::Error) -> bool {
+/// True for the error of opening a directory that does not exist, whatever is in its place.
+pub(super) fn is_no_directory(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(LOOP)
 }
