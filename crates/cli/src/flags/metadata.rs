@@ -210,9 +210,6 @@ impl MetadataFlags {
         let usage =
             |flag: &str, text: String| Error::new(ErrorKind::Usage, format!("{flag}: {text}"));
         let mut metadata = Metadata::default();
-        for (kind, keep) in &self.kinds {
-            metadata = metadata.keep(*kind, *keep);
-        }
         for changes in &self.chmod {
             metadata = metadata.chmod(changes).map_err(|text| usage("--chmod", text))?;
         }
@@ -224,6 +221,10 @@ impl MetadataFlags {
         }
         if let Some(rules) = &self.groupmap {
             metadata = metadata.group_map(rules).map_err(|text| usage("--groupmap", text))?;
+        }
+        // These maps keep accounts, which a later flag may drop.
+        for (kind, keep) in &self.kinds {
+            metadata = metadata.keep(*kind, *keep);
         }
         Ok(metadata)
     }
@@ -243,11 +244,22 @@ impl FromArgMatches for MetadataFlags {
             let last = matches.indices_of(id).and_then(Iterator::last).filter(|_| is_given);
             given.extend(last.map(|position| (position, effect)));
         }
+        let one = |id: &str| matches.get_one::<String>(id).cloned();
+        let chown = one("chown").unwrap_or_default();
+        let (user, group) = chown.split_once(':').unwrap_or((&chown, ""));
+        for (id, kinds, is_kept) in [
+            ("usermap", &[MetadataKind::Owner], true),
+            ("groupmap", &[MetadataKind::Group], true),
+            ("chown", &[MetadataKind::Owner], !user.is_empty()),
+            ("chown", &[MetadataKind::Group], !group.is_empty()),
+        ] {
+            let last = matches.indices_of(id).and_then(Iterator::last).filter(|_| is_kept);
+            given.extend(last.map(|position| (position, (&kinds[..], true))));
+        }
         given.sort_by_key(|(position, _)| *position);
         let kinds = given
             .into_iter()
             .flat_map(|(_, (kinds, keep))| kinds.iter().map(move |kind| (*kind, keep)));
-        let one = |id: &str| matches.get_one::<String>(id).cloned();
         Ok(Self {
             kinds: kinds.collect(),
             chmod: matches.get_many("chmod").into_iter().flatten().cloned().collect(),
@@ -294,6 +306,12 @@ mod tests {
         assert_eq!(selected(&["-aHAX"]), selected(&["-a", "--hard-links", "--acls", "--xattrs"]));
         assert_ne!(selected(&["-a"]), selected(&[]));
         assert_eq!(selected(&["-pt"]), selected(&[]));
+        let rules = |flags: &[&str]| selected(flags).split(", changes").next().map(str::to_owned);
+        assert_eq!(rules(&["--chown", "a:b", "--no-group"]), rules(&["--owner"]));
+        assert_eq!(rules(&["--no-group", "--chown", "a:b"]), rules(&["--owner", "--group"]));
+        assert_eq!(rules(&["--no-owner", "--chown", ":b"]), rules(&["--group"]));
+        assert_eq!(rules(&["--usermap", "a:b", "--no-owner"]), rules(&[]));
+        assert_eq!(rules(&["--groupmap", "a:b"]), rules(&["--group"]));
     }
 
     #[test]
