@@ -60,9 +60,10 @@ pub(crate) const TABLE: [Row; 14] = [
 impl Exit {
     /// Returns the exit code of a transfer that ran to its end.
     pub(crate) fn of_summary(summary: &Summary) -> Self {
-        match summary.failed_files {
+        // The limit is reported as a failure, too.
+        match summary.failed_files.saturating_sub(u64::from(summary.is_delete_limited)) {
+            0 if summary.is_delete_limited => Self::DeleteLimit,
             0 => Self::Done,
-            1 if summary.is_delete_limited => Self::DeleteLimit,
             failed if failed == summary.vanished_files => Self::Vanished,
             _ => Self::FailedFiles,
         }
@@ -140,6 +141,14 @@ mod tests {
         assert_eq!(Exit::of_summary(&summary(2, 2)), Exit::Vanished);
         assert_eq!(Exit::of_summary(&summary(2, 1)), Exit::FailedFiles);
         assert_eq!(Exit::of_summary(&summary(1, 0)), Exit::FailedFiles);
+        let limited = |failed, vanished| {
+            let mut summary = summary(failed, vanished);
+            summary.is_delete_limited = true;
+            Exit::of_summary(&summary)
+        };
+        assert_eq!(limited(1, 0), Exit::DeleteLimit);
+        assert_eq!(limited(3, 2), Exit::Vanished);
+        assert_eq!(limited(3, 1), Exit::FailedFiles);
     }
 
     #[test]
