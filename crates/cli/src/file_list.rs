@@ -3,9 +3,10 @@
 use crate::flags::SelectionFlags;
 use crate::output::printable;
 use bankfull::{Error, ErrorKind, FileList, FilterRule, Location};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Maximum size of a list of names in bytes. (chosen: some ten million names)
@@ -20,12 +21,13 @@ pub(crate) fn refuse_conflicts(
     let usage = |text: &str| Err(Error::new(ErrorKind::Usage, text));
     let files = rules.iter().filter_map(|rule| match rule {
         FilterRule::ExcludeFrom(name) | FilterRule::IncludeFrom(name) => Some(name.as_os_str()),
+        FilterRule::Rule(text) => merged_file(text),
         _ => None,
     });
     if selection.from0 && files.clone().next().is_some() {
         return usage(
-            "--from0 is for --files-from alone: --exclude-from and --include-from have one pattern \
-             on each line",
+            "--from0 is for --files-from alone: --exclude-from, --include-from and merged files have \
+             one pattern on each line",
         );
     }
     let lists = selection.files_from.iter().map(|list| list.as_os_str());
@@ -34,6 +36,14 @@ pub(crate) fn refuse_conflicts(
         return usage("standard input can be read once: write the lists to files");
     }
     Ok(())
+}
+
+/// Returns the name of the file that a filter rule merges, if it is such a rule.
+fn merged_file(rule: &OsStr) -> Option<&OsStr> {
+    let bytes = rule.as_bytes();
+    let is_merge = bytes.starts_with(b".") || bytes.starts_with(b"merge");
+    let end = bytes.iter().position(|byte| matches!(byte, b' ' | b'_' | b'\t'))?;
+    is_merge.then(|| OsStr::from_bytes(&bytes[end + 1..]))
 }
 
 /// Describes a list that cannot be read, as it may be on another host.

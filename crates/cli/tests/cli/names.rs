@@ -171,8 +171,12 @@ fn bad_list_is_refused_by_name() {
     run(cp().args(["-0", "a", "b"])).expect(1);
     let patterns = ["--from0", "--files-from=-", "--exclude-from=x"];
     run(cp().args(patterns).arg(&source).arg(&to)).expect(1).says(&["for --files-from alone"]);
-    let twice = ["--files-from=-", "--include-from=-"];
-    run(cp().args(twice).arg(&source).arg(&to)).expect(1).says(&["can be read once"]);
+    let merged = ["--from0", "--files-from=-", "--filter=. x"];
+    run(cp().args(merged).arg(&source).arg(&to)).expect(1).says(&["for --files-from alone"]);
+    for second in ["--include-from=-", "--filter=. -", "--filter=merge,-_-"] {
+        let twice = ["--files-from=-", second];
+        run(cp().args(twice).arg(&source).arg(&to)).expect(1).says(&["can be read once"]);
+    }
     assert!(!to.exists());
     let names = ["a/./d/f", "b/./d/g"].map(|name| here.join(name));
     run(cp().arg("--relative").args(names).arg(&to)).expect(0);

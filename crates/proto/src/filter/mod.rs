@@ -497,6 +497,7 @@ mod tests {
             ("merge loop", "nested too deep"),
             ("! x", "nothing may follow a clear rule"),
             ("Hs x", "the modifier 's' is not valid"),
+            ("- a\0- b", "the rule has a NUL"),
         ] {
             let error = parse(&[rule]).unwrap_err().to_string();
             assert!(error.contains(text), "{rule}: {error}");

@@ -365,6 +365,10 @@ fn assemble(
         (true, _) => defaults.sides,
         (false, true) => own_sides,
     };
+    if pattern.contains(&0) {
+        let text = "the rule has a NUL, which no name has: write one rule on each line";
+        return Err(RuleError::new(text));
+    }
     let is_absolute = modifiers.is_absolute || defaults.is_absolute;
     let is_perishable = modifiers.is_perishable || defaults.is_perishable;
     let Kind::Match { is_include, .. } = kind else {
