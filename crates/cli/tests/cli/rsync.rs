@@ -217,6 +217,14 @@ fn merge_file_is_read_again_after_a_clear_rule() {
 }
 
 #[test]
+fn empty_rules_leave_out_nothing() {
+    let here = Scratch::new();
+    write_file(&here.join("s/f"), b"x");
+    let from = here.join("s").display().to_string();
+    assert_eq!(copied(&["--exclude=", "--include=", "--filter="], &from).len(), 3);
+}
+
+#[test]
 fn absolute_rules_in_merge_files_compare_whole_paths() {
     let here = Scratch::new();
     ["s/f", "s/d/f", "s/d/g"].iter().for_each(|name| write_file(&here.join(name), b"x"));

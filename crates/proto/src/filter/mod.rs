@@ -212,6 +212,8 @@ impl Parser<'_> {
 impl FilterScope {
     /// Parses the rules that a user gave, in order; `read` returns files that they name.
     ///
+    /// An empty rule or pattern does not count, as of a variable of a shell that is not set.
+    ///
     /// # Errors
     /// The first rule that cannot be parsed.
     pub fn parse(
@@ -231,6 +233,7 @@ impl FilterScope {
         let none = Defaults::default();
         for Given { kind, text } in given {
             match *kind {
+                GivenKind::Rule | GivenKind::Pattern(_) if text.is_empty() => {}
                 GivenKind::Rule => parser.add(&mut list, text, (Syntax::Rule, &none), 0)?,
                 GivenKind::Pattern(is_include) => {
                     parser.add(&mut list, text, (Syntax::Pattern(is_include), &none), 0)?;
@@ -444,6 +447,16 @@ mod tests {
         assert_eq!(texts(&["-rs x", ":rs .rules"]), ["-sr x", ":sr .rules"]);
         assert_eq!(texts(&["- a", "clear", "- b"]), ["- b"]);
         assert!(texts(&["-C"]).contains(&"-p .git/".to_owned()));
+    }
+
+    #[test]
+    fn empty_rules_and_patterns_do_not_count() {
+        assert_eq!(texts(&["", "- a", ""]), ["- a"]);
+        for kind in [GivenKind::Pattern(false), GivenKind::Pattern(true)] {
+            let given = [Given { kind, text: Vec::new() }];
+            let parsed = FilterScope::parse(&given, FilterOptions::default(), &mut |_| Ok(None));
+            assert!(parsed.unwrap().is_empty());
+        }
     }
 
     #[test]
