@@ -4,6 +4,7 @@
 
 use super::harness::{Daemon, Rng, Scratch, cp, run, snapshot, write_file};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -214,6 +215,20 @@ fn merge_file_is_read_again_after_a_clear_rule() {
     assert_eq!(found[1..], expected[1..]);
     let found = copied(&["-f", ": .rules", "-f", "- *.o", "-f", "!"], &from);
     assert_eq!(found.len(), expected.len() + 1);
+}
+
+#[test]
+fn symlink_as_a_merge_file_fails_its_directory_alone() {
+    let here = Scratch::new();
+    ["s/f", "s/d/f"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+    write_file(&here.join("rules"), b"- f\n");
+    symlink("../../rules", here.join("s/d/.rules")).unwrap();
+    for (flag, rule) in [("-f", ": .rules"), ("--ignore-file", ".rules")] {
+        let to = Scratch::new();
+        let done = run(cp().args([flag, rule]).arg(here.join("s")).arg(to.path())).expect(23);
+        done.fails(&["s/d", "the file of rules .rules is a symlink, which is not followed"]);
+        assert!(to.join("s/f").exists() && !to.join("s/d/f").exists());
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::ignores::DirIgnores;
 use crate::base::error::{Error, ErrorKind, os_message};
+use crate::file_io::links::LOOP;
 use bankfull_proto::filter::{FilterScope, Side};
 use bankfull_proto::limits::MAX_FILTER_RULES_BYTES;
 use bankfull_proto::wire::control::WalkRules;
@@ -89,6 +90,12 @@ fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let file = match dir.open_file(name) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.raw_os_error() == Some(LOOP) => {
+            return Err(format!(
+                "the file of rules {shown} is a symlink, which is not followed: put a file in its \
+                 place"
+            ));
+        }
         Err(e) => return Err(failed(&e)),
     };
     let mut content = Vec::new();
