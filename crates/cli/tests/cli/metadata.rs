@@ -330,6 +330,14 @@ fn owners_and_modes_are_replaced_on_every_route() {
             let found = (found.uid(), found.gid(), found.mode() & 0o7777);
             assert_eq!(found, (owner, adm, 0o755), "{route} {name}");
         }
+        // By number, all owners count as nameless.
+        let copy_by_number = format!("numbers{route}");
+        let flags = ["-a", "--numeric-ids", "--usermap=daemon:bin,2:7,:9"];
+        run(&mut routes.copy(route, "s/", &copy_by_number, &flags)).expect(0);
+        for (name, owner) in [("one", 9), ("two", 7)] {
+            let found = routes.root.path().join(&copy_by_number).join(name).metadata().unwrap();
+            assert_eq!(found.uid(), owner, "{route} {name}");
+        }
         let unknown = run(&mut routes.copy(route, "s/", &copy, &["--chown=no-such-user"]));
         assert_eq!(unknown.code, Some(1), "{}", unknown.err);
         let text = "the receiver has no user \"no-such-user\": create it there, or give its number";

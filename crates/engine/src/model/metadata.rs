@@ -92,18 +92,6 @@ impl Metadata {
         self
     }
 
-    /// Returns the rules for the peer.
-    ///
-    /// One that sends must name accounts if this side replaces them by name.
-    pub(crate) fn requested(&self, peer_sends: bool) -> MetadataRules {
-        let by_name = !self.changes.users.is_empty() || !self.changes.groups.is_empty();
-        let left_out = match peer_sends && by_name {
-            true => MetadataRules::NUMERIC_IDS,
-            false => MetadataRules::default(),
-        };
-        self.rules.without(left_out)
-    }
-
     /// Changes modes in the notation of chmod(1) with rsync's `D` and `F`, such as `D755,F644`.
     ///
     /// # Errors

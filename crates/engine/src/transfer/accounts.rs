@@ -12,12 +12,13 @@ pub(crate) fn account_of(
     is_named: bool,
 ) -> Option<Account> {
     let account = Account { kind, id, name: None, mapped: None, required: None };
+    // By number, all accounts count as nameless.
+    let name = name.filter(|_| is_named);
     match map.map(id, name.as_deref()) {
         Some(MappedTo::Id(mapped)) => Some(Account { mapped: Some(*mapped), ..account }),
         Some(MappedTo::Name(name)) => {
             Some(Account { name: Some(Bytes(name.clone())), required: Some(true), ..account })
         }
-        None if !is_named => None,
         None => name.map(|name| Account { name: Some(Bytes(name)), ..account }),
     }
 }
@@ -36,6 +37,7 @@ mod tests {
         assert_eq!(of(7, Some("carol"), true).unwrap().mapped, Some(9));
         assert_eq!(of(8, Some("carol"), true).unwrap().name.unwrap().0, b"carol");
         assert_eq!(of(8, Some("carol"), false), None);
+        assert_eq!(of(1, Some("alice"), false), None);
         // The other side may have a rule for the name.
         assert_eq!(of(0, Some("root"), true).unwrap().name.unwrap().0, b"root");
     }

@@ -50,8 +50,7 @@ impl Request<'_> {
             ..Open::default()
         };
         options.overrides.write_to(&mut open);
-        open.metadata = Some(options.rules.metadata.requested(self.direction == Direction::Pull))
-            .filter(|rules| !rules.is_empty());
+        open.metadata = Some(options.rules.metadata.rules).filter(|rules| !rules.is_empty());
         if self.direction == Direction::Pull {
             open.walk = options.rules.walk.to_wire();
             open.remove_sources = options.rules.removes_sources.then_some(true);

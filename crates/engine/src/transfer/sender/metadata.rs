@@ -171,7 +171,7 @@ impl SourceMetadata {
             AccountKind::Group => &self.keep.changes.groups,
         };
         let is_named = !self.keeps(MetadataRules::NUMERIC_IDS);
-        let name = (is_named || !map.is_empty()).then(|| self.accounts.name_of(kind, id)).flatten();
+        let name = is_named.then(|| self.accounts.name_of(kind, id)).flatten();
         account_of(kind, id, name, map, is_named)
     }
 
