@@ -173,9 +173,10 @@ impl Walk<'_, '_> {
             Ok((above, Some(found))) => {
                 let is_directory = found.stat.kind == FileKind::Dir;
                 for dir in above {
-                    if let Some(entered) = open.last().and_then(|at| self.announce_above(at, dir)) {
-                        open.push(entered);
-                    }
+                    let entered = open.last().and_then(|at| self.announce_above(at, dir));
+                    // Without one of them, the rest would be written elsewhere.
+                    let Some(entered) = entered else { return false };
+                    open.push(entered);
                 }
                 self.announce_found(open, last, found, (is_recursive, has_contents(name)));
                 return is_directory;
