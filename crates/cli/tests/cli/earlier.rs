@@ -282,6 +282,23 @@ fn referents_of_links_are_not_removed() {
 }
 
 #[test]
+fn sources_named_through_links_are_removed() {
+    let here = Scratch::new();
+    symlink("real", here.join("in")).unwrap();
+    write_file(&here.join("list"), b"in/f\nin/d/g\n");
+    let daemon = Daemon::start(here.path(), &[]);
+    let (local, to) = (here.path().display().to_string(), here.join("copy"));
+    for (mut command, from) in [(cp(), local), (daemon.cp(), daemon.url(""))] {
+        ["real/f", "real/d/g"].iter().for_each(|path| write_file(&here.join(path), b"x"));
+        command.arg("--remove-source-files").arg("--files-from").arg(here.join("list"));
+        run(command.arg(from).arg(&to)).expect(0);
+        assert!(to.join("in/f").exists() && to.join("in/d/g").exists());
+        assert!(!here.join("real/f").exists() && !here.join("real/d/g").exists());
+        fs::remove_dir_all(&to).unwrap();
+    }
+}
+
+#[test]
 fn backup_of_an_interrupted_run_is_no_obstacle() {
     let here = Scratch::new();
     write_file(&here.join("s/f"), b"new");

@@ -30,6 +30,8 @@ struct Node {
     name: OsString,
     /// Way to open it if it is not an entry of the parent: the referent of a symlink.
     linked: Option<LinkedDir>,
+    /// True if the path of a requested name leads through it.
+    is_named: bool,
 }
 
 #[derive(Debug, Default)]
@@ -59,13 +61,19 @@ impl DirTable {
 
     /// Inserts a directory beneath another.
     pub(crate) fn insert(&self, id: u64, parent: u64, name: &OsStr) {
-        let node = Node { parent, name: name.to_owned(), linked: None };
+        let node = Node { parent, name: name.to_owned(), linked: None, is_named: false };
         lock(&self.0).nodes.insert(id, node);
     }
 
     /// Inserts the referent of a symlink beneath a directory.
     pub(crate) fn insert_linked(&self, id: u64, parent: u64, name: &OsStr, linked: LinkedDir) {
-        let node = Node { parent, name: name.to_owned(), linked: Some(linked) };
+        let node = Node { parent, name: name.to_owned(), linked: Some(linked), is_named: false };
+        lock(&self.0).nodes.insert(id, node);
+    }
+
+    /// Inserts the referent of a symlink that is in the path of a name.
+    pub(crate) fn insert_named(&self, id: u64, parent: u64, name: &OsStr, linked: LinkedDir) {
+        let node = Node { parent, name: name.to_owned(), linked: Some(linked), is_named: true };
         lock(&self.0).nodes.insert(id, node);
     }
 
@@ -88,11 +96,11 @@ impl DirTable {
         inner.nodes.contains_key(&id) || inner.roots.contains_key(&id)
     }
 
-    /// True if a directory is beneath a symlink that is followed.
+    /// True if a directory is beneath a symlink that the walk follows.
     pub(crate) fn is_linked(&self, id: u64) -> bool {
         let inner = lock(&self.0);
         let parents = std::iter::successors(inner.nodes.get(&id), |n| inner.nodes.get(&n.parent));
-        parents.into_iter().any(|node| node.linked.is_some())
+        parents.into_iter().any(|node| node.linked.is_some() && !node.is_named)
     }
 
     /// Returns a descriptor of a directory.

@@ -293,7 +293,7 @@ impl Walk<'_, '_> {
         let id = self.announce_dir((&*dir, OsStr::new("")), &stat, (at.id, &name))?;
         self.leave_out(id, OsStr::new(""));
         match linked {
-            Some(linked) => self.sender.files.dirs.insert_linked(id, at.id, &name, linked),
+            Some(linked) => self.sender.files.dirs.insert_named(id, at.id, &name, linked),
             None => self.sender.files.dirs.insert(id, at.id, &name),
         }
         Some(WalkedDir {
