@@ -38,7 +38,7 @@ pub(crate) fn refuse_conflicts(
     Ok(())
 }
 
-/// Returns the name of the file that a filter rule merges, if it is such a rule.
+/// Returns the name of the file that a filter rule merges, if any.
 fn merged_file(rule: &OsStr) -> Option<&OsStr> {
     let bytes = rule.as_bytes();
     let is_merge = bytes.starts_with(b".") || bytes.starts_with(b"merge");

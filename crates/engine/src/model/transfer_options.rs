@@ -87,6 +87,15 @@ pub(crate) struct CopyRules {
 }
 
 impl CopyRules {
+    /// True if rules may leave out directories of a source.
+    pub(crate) fn may_leave_out_dirs(&self) -> bool {
+        let WalkRules { one_file_system, max_depth, ignore_files, .. } = &self.walk;
+        !self.filters.is_empty()
+            || *one_file_system
+            || max_depth.is_some()
+            || ignore_files.is_some()
+    }
+
     /// Rule for blocks that an earlier run left.
     pub(crate) fn resume_policy(&self) -> ResumePolicy {
         if self.trust_journal { ResumePolicy::TrustJournal } else { ResumePolicy::Check }

@@ -96,6 +96,29 @@ fn directory_is_not_copied_into_itself() {
 }
 
 #[test]
+fn destination_in_a_source_is_left_out_by_rules() {
+    for (flag, is_left_out) in
+        [("--exclude=/copy/", true), ("--max-depth=1", true), ("--exclude=x", false), ("-x", false)]
+    {
+        let here = Scratch::new();
+        write_file(&here.join("tree/leaf"), b"leaf");
+        let contents = format!("{}/", here.join("tree").display());
+        // The destination is created, then exists.
+        for _ in 0..2 {
+            let done = run(cp().arg(flag).arg(&contents).arg(here.join("tree/copy")));
+            match is_left_out {
+                true => drop(done.expect(0)),
+                false => done.expect(23).fails(&["tree/copy: it is the destination of this copy"]),
+            }
+            assert!(here.join("tree/copy/leaf").exists(), "{flag}");
+            assert!(!here.join("tree/copy/copy/leaf").exists(), "{flag}");
+        }
+        let done = run(cp().arg(flag).arg(&contents).arg(here.join("tree")));
+        done.expect(1).says(&["into itself"]);
+    }
+}
+
+#[test]
 fn unwritable_destination_is_named_with_advice() {
     let here = Scratch::new();
     let locked = here.dir("locked");

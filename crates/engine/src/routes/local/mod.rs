@@ -70,7 +70,7 @@ pub(crate) fn run(
         quota: None,
     };
     let destination = path_bytes(options.destination.path());
-    refuse_into_itself(&items, options.destination.path())?;
+    refuse_into_itself(&items, options)?;
     let (mut target, destinations) =
         PathRoot::Host.open_destination(&destination.0, &sources, receive)?;
     if let Some(base) = &target.base {
@@ -155,14 +155,24 @@ fn socket_pair() -> Result<(UnixStream, UnixStream), Error> {
 }
 
 /// Rejects a copy of a directory into itself, which would never end.
-fn refuse_into_itself(items: &[SourceItem], destination: &Path) -> Result<(), Error> {
+///
+/// Rules may leave the destination out; otherwise it fails when the walk comes to it.
+fn refuse_into_itself(items: &[SourceItem], options: &TransferOptions) -> Result<(), Error> {
+    let destination = options.destination.path();
+    let existing = destination.canonicalize();
     // A destination that does not exist yet is created in its parent.
     let parent = destination.parent().filter(|p| !p.as_os_str().is_empty());
-    let found =
-        destination.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
-    let Ok(destination) = found else { return Ok(()) };
-    let is_inside =
-        |path: &&PathBuf| path.canonicalize().is_ok_and(|source| destination.starts_with(source));
+    let above = match &existing {
+        Ok(existing) => Ok(existing.clone()),
+        Err(_) => parent.unwrap_or(Path::new(".")).canonicalize(),
+    };
+    let Ok(above) = above else { return Ok(()) };
+    let may_leave_out = options.rules.may_leave_out_dirs();
+    let is_refused = |source: PathBuf| match may_leave_out {
+        true => existing.as_ref().is_ok_and(|existing| *existing == source),
+        false => above.starts_with(source),
+    };
+    let is_inside = |path: &&PathBuf| path.canonicalize().is_ok_and(is_refused);
     let dirs = items.iter().filter(|item| item.stat.kind == bankfull_sys::FileKind::Dir);
     match dirs.flat_map(whole_dirs).collect::<Vec<_>>().iter().find(is_inside) {
         None => Ok(()),

@@ -451,7 +451,7 @@ impl DestinationDirs {
     }
 }
 
-/// True for the error of opening a directory that does not exist, whatever is in its place.
+/// True for the error of opening a directory where none is.
 pub(super) fn is_no_directory(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(LOOP)

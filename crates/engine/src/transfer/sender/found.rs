@@ -72,6 +72,26 @@ pub(super) fn entry_failure(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
+/// Returns the failure of a directory whose copy would never end.
+///
+/// `above` has device and inode of the directories that it is in, if links are followed.
+pub(super) fn endless_failure(
+    rules: &SendRules,
+    mut above: impl Iterator<Item = (u64, u64)>,
+    stat: &Stat,
+    path: &Path,
+) -> Option<Failure> {
+    let identity = (stat.dev, stat.ino);
+    let why = match rules.destination {
+        Some(destination) if destination == identity => "the destination of this copy",
+        _ if above.any(|dir| dir == identity) => "a directory above it",
+        _ => return None,
+    };
+    let way = if rules.walk.follows_links() { "through symlinks " } else { "" };
+    let text = format!("cannot copy {}: {way}it is {why}: leave it out", path.display());
+    Some(Failure::new(Cause::Other, text))
+}
+
 /// True if a directory has the tag of a cache.
 pub(super) fn is_cache(dir: &Dir) -> bool {
     let Ok(file) = dir.open_file(OsStr::new(CACHE_TAG)) else { return false };

@@ -3,7 +3,7 @@
 use super::Sender;
 use super::announce::{MAX_BATCH_AGE, count_leaf};
 use super::files::{Content, Place, set_size};
-use super::found::{CACHE_TAG, FindError, Found, entry_failure, find, is_cache};
+use super::found::{CACHE_TAG, FindError, Found, endless_failure, entry_failure, find, is_cache};
 use super::input::send_input;
 use super::metadata::{LinkName, further_name};
 use super::virtual_files::VirtualContent;
@@ -278,7 +278,10 @@ impl<'s, 'a> Walk<'s, 'a> {
         let at = above.last()?;
         let Subdir { name, stat, linked } = subdir;
         let path = join_path(&at.path, name);
-        if let Some(failure) = self.endless_failure(above, stat, &path) {
+        let is_listed = !self.is_left_empty((at.depth + 1, at.bounds), stat);
+        let identities = above.iter().filter_map(|dir| dir.identity);
+        let failure = endless_failure(&self.sender.rules, identities, stat, &path);
+        if let Some(failure) = failure.filter(|_| is_listed) {
             self.leave_out(at.id, name);
             self.report_failure(path, failure);
             return None;
@@ -313,20 +316,9 @@ impl<'s, 'a> Walk<'s, 'a> {
         }
     }
 
-    /// Returns the failure of a directory that followed links make endless.
-    fn endless_failure(&self, above: &[WalkedDir], stat: &Stat, path: &Path) -> Option<Failure> {
-        if !self.sender.rules.walk.follows_links() {
-            return None;
-        }
-        let identity = Some((stat.dev, stat.ino));
-        let why = match identity {
-            identity if identity == self.sender.rules.destination => "the destination of this copy",
-            _ if above.iter().any(|dir| dir.identity == identity) => "a directory above it",
-            _ => return None,
-        };
-        let text =
-            format!("cannot copy {}: through symlinks it is {why}: leave it out", path.display());
-        Some(Failure::new(Cause::Other, text))
+    /// True if a directory at a depth is announced without what is in it.
+    fn is_left_empty(&self, (depth, bounds): (usize, Bounds), stat: &Stat) -> bool {
+        depth >= bounds.bottom || self.sender.rules.walk.one_file_system && stat.dev != bounds.dev
     }
 
     /// Records that nothing more is announced in a directory.
@@ -346,7 +338,7 @@ impl<'s, 'a> Walk<'s, 'a> {
     ) -> Option<WalkedDir> {
         let EnteredDir { dir, id, path, depth, bounds } = entered;
         let rules = &self.sender.rules.walk;
-        if depth >= bounds.bottom || rules.one_file_system && stat.dev != bounds.dev {
+        if self.is_left_empty((depth, bounds), stat) {
             self.leave_out(id, OsStr::new(""));
             self.leave_dir(id);
             return None;
