@@ -5,7 +5,7 @@ use super::super::harness::{
     write_file,
 };
 use super::check_alive;
-use super::injection::{can_trace, traced};
+use super::injection::{can_trace, child_of, traced};
 use crate::command;
 use bankfull_proto::wire::control::{Direction, Entry, Message, Open, PathBytes, Verdict, Want};
 use rustix::process::{Pid, Signal, kill_process};
@@ -232,12 +232,6 @@ fn interrupt_during_the_flush_is_no_success() {
     thread::sleep(MOMENT);
     kill_process(child_of(client.id()), Signal::INT).unwrap();
     client.wait().expect(20);
-}
-
-/// Returns the only child of a process.
-fn child_of(id: u32) -> Pid {
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    Pid::from_raw(children.trim().parse().unwrap()).unwrap()
 }
 
 /// Returns the state of a process's main thread.

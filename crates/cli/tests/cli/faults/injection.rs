@@ -9,6 +9,7 @@ use super::super::harness::{
     Daemon, Done, Mount, Rng, Scratch, Tree, assert_same, cp, litter, run, snapshot, write_file,
 };
 use crate::command;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -177,6 +178,12 @@ pub(super) fn traced(command: &Command, call: &str, injection: &str) -> Command 
     traced
 }
 
+/// Returns the only child of a process.
+pub(super) fn child_of(id: u32) -> Pid {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
 /// True if strace may trace here.
 pub(super) fn can_trace() -> bool {
     let mut traced = Command::new("strace");
@@ -283,6 +290,8 @@ fn sources_stay_after_a_failed_flush_that_asks_to_compare() {
         assert!(is_said("1 source file stays") && is_said("copy with --checksum"), "{done:?}");
         assert!(here.join("s/f").exists());
     }
+    // It outlasts strace(1).
+    kill_process(child_of(remote.id()), Signal::KILL).unwrap();
 }
 
 #[test]
