@@ -481,6 +481,26 @@ fn chmod_is_that_of_rsync() {
 }
 
 #[test]
+fn closed_directories_keep_their_modes_without_perms() {
+    let here = Scratch::new();
+    let own = here.dir("own");
+    write_file(&here.join("own/s/x/f"), b"x");
+    fs::create_dir_all(here.join("own/d/x")).unwrap();
+    let mut command = unprivileged(&here, &own);
+    for path in ["own/d/x", "own/d"] {
+        if is_root() {
+            chown(here.join(path), Some(65534), Some(65534)).unwrap();
+        }
+        set_mode(&here.join(path), 0o555);
+    }
+    command.args(["cp", "--no-perms"]).arg(here.join("own/s/")).arg(here.join("own/d"));
+    run(&mut command).expect(0);
+    let mode = |path: &str| fs::metadata(here.join(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("own/d"), mode("own/d/x")), (0o555, 0o555));
+    assert!(here.join("own/d/x/f").exists());
+}
+
+#[test]
 fn new_directory_inherits_its_group() {
     let here = Scratch::new();
     write_file(&here.join("s/new/f"), b"x");

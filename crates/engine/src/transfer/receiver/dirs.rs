@@ -28,6 +28,8 @@ const MAX_MOUNTS: usize = 64;
 pub(crate) struct DestinationDirs {
     table: DirTable,
     announced: Mutex<AnnouncedDirs>,
+    /// Modes of directories from before their owner got access, by device and inode.
+    opened: Mutex<HashMap<(u64, u64), u32>>,
     /// Names in directories that may ignore case.
     names: FoldedNames,
     /// Destination directory; `None` in a dry run if it does not exist yet.
@@ -80,6 +82,7 @@ impl DestinationDirs {
         Self {
             table,
             announced: Mutex::default(),
+            opened: Mutex::default(),
             names,
             base: target.base.clone(),
             rename: target.rename.clone(),
@@ -407,7 +410,8 @@ impl DestinationDirs {
         if self.is_served_root(&now) {
             return Ok(());
         }
-        let earlier = (!is_new).then_some(now.mode);
+        let opened = lock(&self.opened).remove(&(now.dev, now.ino));
+        let earlier = (!is_new).then_some(opened.unwrap_or(now.mode));
         self.metadata.apply(Target::Dir(dir), entry, earlier)
     }
 
@@ -426,6 +430,7 @@ impl DestinationDirs {
     /// Its mode is set again at the end.
     fn ensure_owner_access(&self, parent: &Dir, name: &OsStr, stat: &Stat) {
         if !self.is_served_root(stat) && lacks_owner_access(stat) {
+            lock(&self.opened).entry((stat.dev, stat.ino)).or_insert(stat.mode);
             // On failure, creating an entry in it reports the reason.
             let _ = parent.add_mode(name, OWNER_ACCESS);
         }
@@ -435,6 +440,7 @@ impl DestinationDirs {
     fn ensure_base_access(&self, base: &Dir) {
         let Ok(stat) = base.stat_self() else { return };
         if !self.is_served_root(&stat) && lacks_owner_access(&stat) {
+            lock(&self.opened).entry((stat.dev, stat.ino)).or_insert(stat.mode);
             let _ = base.set_own_mode(stat.mode | OWNER_ACCESS);
         }
     }
