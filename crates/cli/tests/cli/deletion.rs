@@ -21,7 +21,7 @@ const FILES: [&str; 7] = ["f", "g", "x.o", "y.o", ".h", "l[", "m n"];
 const DIRS: [&str; 4] = ["a", "b", "build", "keep"];
 
 /// Rules that leave out or protect some of them.
-const RULES: [&str; 14] = [
+const RULES: [&str; 15] = [
     "- *.o",
     "- build/",
     "P .h",
@@ -36,6 +36,7 @@ const RULES: [&str; 14] = [
     "+ f",
     ": .rules",
     "hide m n",
+    "-sC",
 ];
 
 fn pick<'p>(rng: &mut Rng, parts: &[&'p str]) -> &'p str {

@@ -144,9 +144,7 @@ impl Parser<'_> {
                     self.merges.push(DirMerge { file: Arc::new(file), rules: None });
                 }
             }
-            Parsed::CvsNames => {
-                let words = Defaults { plain: Some(false), is_split: true, ..defaults.clone() };
-                let words = Defaults { is_perishable: true, ..words };
+            Parsed::CvsNames(words) => {
                 for (_, name) in lines(CVS_NAMES, &words) {
                     self.add(list, name, (Syntax::Rule, &words), depth)?;
                 }
@@ -446,7 +444,9 @@ mod tests {
         assert_eq!(texts(&short), short);
         assert_eq!(texts(&["-rs x", ":rs .rules"]), ["-sr x", ":sr .rules"]);
         assert_eq!(texts(&["- a", "clear", "- b"]), ["- b"]);
-        assert!(texts(&["-C"]).contains(&"-p .git/".to_owned()));
+        for (rule, git) in [("-C", "-p .git/"), ("-sC", "-sp .git/"), ("+C", "+p .git/")] {
+            assert!(texts(&[rule]).contains(&git.to_owned()), "{rule}");
+        }
     }
 
     #[test]

@@ -41,6 +41,18 @@ impl Sides {
         is_named || self.is_empty()
     }
 
+    /// Returns the sides of a rule in a file, whose rule may name them, too.
+    fn within(self, outer: Self) -> Result<Self, RuleError> {
+        match (self.is_empty(), outer.is_empty()) {
+            (true, _) => Ok(outer),
+            (false, true) => Ok(self),
+            (false, false) => {
+                let text = "the rule names a side, and so does the rule that reads its file";
+                Err(RuleError::new(text))
+            }
+        }
+    }
+
     /// Returns the modifiers that name sides; true for those that are set.
     fn modifiers(self) -> [(u8, bool); 2] {
         [(b's', self.is_sender), (b'r', self.is_receiver)]
@@ -147,8 +159,8 @@ pub(super) enum Parsed {
     Merge(MergeFile),
     /// Rules of a file in each directory.
     DirMerge(MergeFile),
-    /// The names that CVS ignores.
-    CvsNames,
+    /// The names that CVS ignores, as patterns with these properties.
+    CvsNames(Defaults),
 }
 
 /// Syntax of a rule.
@@ -357,14 +369,7 @@ fn assemble(
         Kind::Match { sides, .. } if !sides.is_empty() => sides,
         _ => modifiers.sides,
     };
-    let sides = match (own_sides.is_empty(), defaults.sides.is_empty()) {
-        (false, false) => {
-            let text = "the rule names a side, and so does the rule that reads its file";
-            return Err(RuleError::new(text));
-        }
-        (true, _) => defaults.sides,
-        (false, true) => own_sides,
-    };
+    let sides = own_sides.within(defaults.sides)?;
     if pattern.contains(&0) {
         let text = "the rule has a NUL, which no name has: write one rule on each line";
         return Err(RuleError::new(text));
@@ -398,7 +403,14 @@ fn assemble(
     };
     if pattern.is_empty() {
         return match modifiers.is_cvs {
-            true => Ok(Parsed::CvsNames),
+            true => Ok(Parsed::CvsNames(Defaults {
+                plain: Some(is_include),
+                is_split: true,
+                is_cvs: false,
+                sides,
+                is_absolute,
+                is_perishable: true,
+            })),
             false => Err(RuleError::new("the rule has no pattern")),
         };
     }
