@@ -28,6 +28,32 @@ const FLAGS: [&[&str]; 14] = [
     &["-a", "-c", "--trust-journal", "--modify-window=1"],
 ];
 
+#[test]
+fn new_snapshot_is_compared_with_the_one_beside_it() {
+    let here = Scratch::new();
+    let daemon = Daemon::start(here.path(), &[]);
+    ["s/same", "s/d/same", "s/changed"].iter().for_each(|name| write_file(&here.join(name), b"x"));
+    let from = format!("{}/", here.join("s").display());
+    run(cp().arg(&from).arg(here.join("day1"))).expect(0);
+    write_file(&here.join("s/changed"), b"changed");
+    for (mut command, to) in [
+        (cp(), here.join("day2").display().to_string()),
+        (daemon.cp(), daemon.url("day2")),
+        (cp(), here.join("none/day2").display().to_string()),
+    ] {
+        let flags = ["-n", "--link-dest=../day1", "--link-dest=../day0"];
+        let done = run(command.args(flags).arg(&from).arg(&to));
+        if to.contains("none") {
+            done.expect(1);
+            continue;
+        }
+        let done = done.expect(0);
+        assert_eq!(done.figure("skipped_files"), 2, "{to}");
+        assert!(done.warnings().iter().any(|text| text.contains("../day0 does not exist")));
+        assert!(!here.join("day2").exists());
+    }
+}
+
 /// Metadata of all entries, hidden ones too, with the inodes.
 fn state(here: &Path) -> Vec<(impl PartialEq + std::fmt::Debug, u64)> {
     let entries = snapshot(here).into_iter();

@@ -53,14 +53,21 @@ impl Earlier {
         (rules, dry_run): (&EarlierRules, bool),
     ) -> Result<Self, Error> {
         let mut earlier = Self::default();
-        // In a dry run the destination may not exist yet.
-        let Some(base) = base else { return Ok(earlier) };
-        let device = base.stat_self().map(|stat| stat.dev).ok();
+        // In a dry run the destination may not exist yet, nor the directory that it will be in.
+        let planned = match base {
+            Some(_) => None,
+            None => root.open_dir(split_path(destination).dir).ok(),
+        };
+        let device = base.or(planned.as_ref()).and_then(device_of);
         for dir in rules.link_dest.iter().flatten() {
             refuse_reserved_names(&dir.0)?;
             let shown = OsStr::from_bytes(&dir.0).to_string_lossy().into_owned();
-            match root.open_dir(&beneath(destination, &dir.0)) {
-                Ok(dir) if dir.stat_self().map(|stat| stat.dev).ok() != device => {
+            let path = match base {
+                Some(_) => beneath(destination, &dir.0),
+                None => beneath_planned(destination, &dir.0),
+            };
+            match root.open_dir(&path) {
+                Ok(dir) if device.is_some() && device_of(&dir) != device => {
                     let text = format!(
                         "--link-dest {shown} is on another file system than the destination: \
                          choose a directory beside it"
@@ -75,7 +82,7 @@ impl Earlier {
                 Err(e) => return Err(unusable("--link-dest", &shown, &e)),
             }
         }
-        if let Some(backup) = &rules.backup {
+        if let (Some(backup), Some(base)) = (&rules.backup, base) {
             earlier.backup = Backup::open(root, destination, base, (backup, dry_run))?;
         }
         Ok(earlier)
@@ -88,11 +95,23 @@ pub(super) fn backup_path(destination: &[u8], rules: &EarlierRules) -> Option<Ve
     Some(beneath(destination, &dir.0))
 }
 
+fn device_of(dir: &Dir) -> Option<u64> {
+    dir.stat_self().ok().map(|stat| stat.dev)
+}
+
 /// Returns the path of a directory that is relative to the destination.
 fn beneath(destination: &[u8], dir: &[u8]) -> Vec<u8> {
     match (destination, dir) {
         (_, [b'/', ..]) | (b"", _) => dir.to_vec(),
         _ => [destination, b"/", dir].concat(),
+    }
+}
+
+/// Returns the same for a destination that does not exist, from which `..` leads nowhere.
+fn beneath_planned(destination: &[u8], dir: &[u8]) -> Vec<u8> {
+    match dir.strip_prefix(b"../") {
+        Some(beside) => beneath(split_path(destination).dir, beside),
+        None => beneath(destination, dir),
     }
 }
 
