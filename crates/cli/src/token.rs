@@ -144,7 +144,7 @@ mod tests {
         let error = from_environment(other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
         let text = error.to_string();
-        assert!(text.starts_with("BANKFULL_TOKEN has a private key, but it is no ed"), "{text}");
+        assert!(text.starts_with("BANKFULL_TOKEN has a private key, but it is not"), "{text}");
         assert!(!text.contains("AAAA"), "{text}");
     }
 
