@@ -115,8 +115,12 @@ pub fn evaluate(trains: &[Vec<Arrival>], packets: usize) -> Evaluation {
 /// On a slow line a train waits for the one before it, and overflows a short queue, while the line
 /// is busy all the time.
 fn queued_rates(trains: &[Vec<Arrival>]) -> Vec<Rate> {
-    let numbered = |(number, packet): (u64, &Arrival)| Arrival { number, ..*packet };
-    let mut all: Vec<Arrival> = (0..).zip(trains.iter().flatten()).map(numbered).collect();
+    // By train and packet: reordered parts are unusable, too.
+    let numbered = (0_u64..).zip(trains).flat_map(|(train, packets)| {
+        let first = train * LONGEST_TRAIN_PACKETS as u64;
+        packets.iter().map(move |packet| Arrival { number: first + packet.number, ..*packet })
+    });
+    let mut all: Vec<Arrival> = numbered.collect();
     all.sort_by_key(|packet| packet.at);
     let part = all.len().div_ceil(TRAIN_COUNT).max(1);
     all.chunks(part).filter_map(|part| dispersion(part).rate()).collect()
@@ -301,6 +305,23 @@ mod tests {
         // Not enough for five parts.
         let trains: Vec<_> = (0..).zip([5; 5]).map(&mut next).collect();
         assert_eq!(evaluate(&trains, 44), Evaluation::Inconclusive);
+    }
+
+    #[test]
+    fn trains_that_jitter_reorders_and_joins_give_no_capacity() {
+        // Five trains, one after the other, each of which ends with its first packets.
+        let joined = |index: u32| -> Vec<Arrival> {
+            let mut packets = train(44, 1);
+            packets.iter_mut().for_each(|packet| packet.at += 12 * US * 44 * index);
+            let mut numbers: Vec<u64> = packets.iter().map(|packet| packet.number).collect();
+            numbers.rotate_left(2);
+            for (packet, number) in packets.iter_mut().zip(numbers) {
+                packet.number = number;
+            }
+            packets
+        };
+        let trains: Vec<_> = (0..5).map(joined).collect();
+        assert!(!matches!(evaluate(&trains, 44), Evaluation::Capacity(_)));
     }
 
     #[test]
