@@ -38,8 +38,9 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Upper bound of the heartbeat interval, which is a quarter of the timeout: three may be lost.
 const MAX_PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shortest interval of heartbeats, whatever timeout the peer has. (chosen: a tick)
-const MIN_PING_INTERVAL: Duration = TICK_INTERVAL;
+/// Shortest interval of heartbeats, whatever timeout the peer states. (chosen: a quarter of the
+/// shortest timeout that a user may set, 0.1 s)
+const MIN_PING_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Time to send the final messages of a failed session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
